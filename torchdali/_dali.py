@@ -1,0 +1,252 @@
+"""The only importer of `nvidia.dali`: versions, the two ops namespaces, contexts, and the way in and out of DALI.
+
+Importing DALI's dynamic mode costs a second and asks for the GPUs, so everything here waits for its first use.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+OLDEST = (2, 4)
+
+# What the CPU decoders read, by the first bytes.  Everything else goes to Pillow at once: GIF, which DALI refuses, and
+# JPEG 2000, on which DALI 2.4.0 can kill the process.
+_READABLE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|II\*\x00|MM\x00\*|RIFF....WEBP|P[56]\s", re.DOTALL)
+
+
+@functools.cache
+def dynamic() -> ModuleType:
+    """`nvidia.dali.experimental.dynamic`, after a check of its version.
+
+    Raises:
+        ImportError: no DALI, or one that is too old.
+    """
+    try:
+        import nvidia.dali as dali
+    except ImportError as error:
+        raise ImportError(
+            "torchdali needs NVIDIA DALI: pip install nvidia-dali-cuda120 (or nvidia-dali-cuda130)"
+        ) from error
+    found = tuple(int(part) for part in re.findall(r"\d+", dali.__version__)[:2])
+    if found < OLDEST:
+        raise ImportError(f"torchdali needs DALI {'.'.join(map(str, OLDEST))} or newer, found {dali.__version__}")
+    import nvidia.dali.experimental.dynamic as ndd
+
+    return ndd
+
+
+class Ops:
+    """DALI's operators by their names, the same for both executions: `ops.resize(image, size=...)`.
+
+    `DynamicOps` runs them at once on batches, `TracedOps` puts them into a pipeline.  The few words that differ between
+    DALI's dynamic mode and its pipeline functions are methods here.
+    """
+
+    def __init__(self, module: ModuleType, device: str, decoder_device: str) -> None:
+        self._module = module
+        self.device = device  # "cpu" or "gpu"
+        self.decoder_device = decoder_device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def interpolation(self, name: str) -> Any:
+        """DALI's constant for torch's "nearest", "nearest-exact", "bilinear" or "bicubic"."""
+        from nvidia.dali import types
+
+        return {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}.get(name, types.INTERP_NN)
+
+    def as_dtype(self, dtype: torch.dtype) -> Any:
+        """DALI's word for a torch dtype."""
+        raise NotImplementedError
+
+    def dtype_of(self, data: Any) -> torch.dtype:
+        """The element type of a value."""
+        raise NotImplementedError
+
+
+class DynamicOps(Ops):
+    """Operators that run when they are called."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(dynamic(), device, device)
+        self.seen: list[torch.dtype] = []  # every answer of dtype_of, for a trace of the same code
+
+    def as_dtype(self, dtype: torch.dtype) -> Any:
+        return getattr(self._module, str(dtype).removeprefix("torch."))
+
+    def dtype_of(self, data: Any) -> torch.dtype:
+        return self._remember(torch_dtype(str(data.dtype)))
+
+    def _remember(self, dtype: torch.dtype) -> torch.dtype:
+        self.seen.append(dtype)
+        return dtype
+
+
+class TracedOps(Ops):
+    """Operators that become nodes of a pipeline; their element types are those that an eager run has seen."""
+
+    def __init__(self, device: str, seen: Sequence[torch.dtype]) -> None:
+        from nvidia.dali import fn
+
+        super().__init__(fn, device, "mixed" if device == "gpu" else "cpu")
+        self._seen = iter(seen)
+
+    @property
+    def math(self) -> ModuleType:
+        from nvidia.dali import math
+
+        return math
+
+    def as_dtype(self, dtype: torch.dtype) -> Any:
+        return getattr(dynamic(), str(dtype).removeprefix("torch.")).type_id
+
+    def dtype_of(self, data: Any) -> torch.dtype:
+        return next(self._seen)
+
+
+_KINDS = {"u": "uint", "i": "int", "f": "float", "b": "bool"}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """torch's dtype for DALI's short name, such as "u8", "f32" or "bool".
+
+    Raises:
+        TypeError: torch has none.
+    """
+    kind, bits = name[0], name[1:]
+    full = "bool" if name == "bool" else "bfloat16" if name == "bf16" else f"{_KINDS.get(kind, '?')}{bits}"
+    dtype = getattr(torch, full, None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"torch has no counterpart of DALI's type {name}")
+    return dtype
+
+
+def readable(encoded: NDArray[np.uint8]) -> bool:
+    """Whether DALI may be given this file."""
+    return _READABLE.match(encoded[:16].tobytes()) is not None
+
+
+def image_sizes(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
+    """[N, 2] (height, width) from the files' headers, after EXIF orientation.
+
+    Raises:
+        RuntimeError: DALI's, for the whole batch, where one header can't be read.
+    """
+    ndd = dynamic()
+    with ndd.EvalMode.sync_cpu:
+        shapes = ndd.peek_image_shape(ndd.as_batch(encoded)).evaluate()
+        return np.asarray(shapes._storage.as_tensor(), np.int64)[:, :2]
+
+
+def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
+    """One batch of dynamic mode from one value a sample."""
+    ndd = dynamic()
+    return ndd.as_batch(values, layout=layout) if layout else ndd.as_batch(values)
+
+
+def shapes(batch: Any) -> list[tuple[int, ...]]:
+    """Each sample's shape; known on the host once the operator was launched."""
+    return [tuple(shape) for shape in batch.shape]
+
+
+class Rows:
+    """Some DALI output that has been computed: a batch of dynamic mode or an output of a pipeline, on the CPU or a GPU.
+
+    Memory belongs to DALI and lives as long as this object and what was made from it.
+    """
+
+    def __init__(self, output: Any) -> None:
+        if hasattr(output, "evaluate"):
+            output = output.evaluate()
+            # The storage of a batch that only wraps arrays is made on demand.
+            self.storage = output._storage if output._storage is not None else output.slice[:]._storage
+        else:
+            self.storage = output
+        self.layout: str = self.storage.layout()
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(shape) for shape in self.storage.shape()]
+
+    def uniform(self) -> bool:
+        return bool(self.storage.is_dense_tensor())
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """One array a sample over DALI's host memory."""
+        return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
+
+    def array(self) -> NDArray[Any]:
+        """All samples as one array over DALI's host memory; they must be uniform."""
+        return np.asarray(self.storage.as_tensor())
+
+    def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
+        """Views of DALI's GPU memory: one tensor where uniform, else one a sample.
+
+        By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only.
+        """
+        if self.uniform():
+            return torch.as_tensor(self.storage.as_tensor(), device=device)
+        return [torch.as_tensor(self.storage[i], device=device) for i in range(len(self.storage))]
+
+
+@contextmanager
+def default_rng(seed: int) -> Iterator[None]:
+    """The thread's default random state of dynamic mode, set for a block and put back."""
+    random = dynamic().random
+    rng = random.get_default_rng()
+    before = rng.get_state()
+    random.set_seed(seed)
+    try:
+        yield
+    finally:
+        rng.set_state(before)
+
+
+def context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None = None) -> Any:
+    """An `EvalContext` of our own; not to be shared between threads."""
+    ndd = dynamic()
+    if device.type == "cpu":
+        return ndd.EvalContext(num_threads=num_threads)
+    return ndd.EvalContext(num_threads=num_threads, device_id=device.index, cuda_stream=stream)
+
+
+def current_stream(stream: torch.cuda.Stream | None) -> Any:
+    """A block in which `stream` is both PyTorch's current stream and DALI's, in this thread."""
+    return _both_streams(stream) if stream is not None else nullcontext()
+
+
+@contextmanager
+def _both_streams(stream: torch.cuda.Stream) -> Iterator[None]:
+    ndd = dynamic()
+    with torch.cuda.device(stream.device), torch.cuda.stream(stream):
+        before = ndd.get_current_stream()
+        ndd.set_current_stream(stream)
+        try:
+            yield
+        finally:
+            ndd.set_current_stream(before)
+
+
+def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:
+    """An empty pipeline with the dynamic executor, whose outputs are never recycled."""
+    from nvidia.dali import Pipeline
+
+    return Pipeline(
+        batch_size=batch_size,
+        num_threads=num_threads,
+        device_id=None if device.type == "cpu" else device.index,
+        prefetch_queue_depth=2,
+        exec_dynamic=True,
+    )

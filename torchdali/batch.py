@@ -1,0 +1,70 @@
+"""What a batch is made of: fields, their kinds, and padded tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Kind = Literal["encoded", "image", "array", "number", "object"]
+"""What a column holds.
+
+    encoded   bytes of an image file, uint8 [n] each; decoded by the loader, it leaves as an image
+    image     uint8 [H, W, C] each
+    array     any numeric array each, of one dtype and number of dimensions; ragged ones leave padded
+    number    one number a sample; leaves as a tensor [N]
+    object    anything else, such as strings; leaves as a list
+"""
+
+PIXELS = ("encoded", "image")  # what transforms act on
+Column = Sequence[Any] | NDArray[Any]  # one value a sample
+Columns = dict[str, Column]
+
+
+class Padded(NamedTuple):
+    """A ragged field as one tensor.
+
+    Attributes:
+        data: [N, *largest], filled up behind each sample's end.
+        sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
+            [N, C, H, W]; all dimensions for other arrays.
+    """
+
+    data: torch.Tensor
+    sizes: torch.Tensor
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """[N, *padded dimensions] bool, True where `data` is a sample's own."""
+        dims = self.sizes.shape[1]
+        extents = self.data.shape[-dims:]  # images pad their last two dimensions, arrays all but the first
+        mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
+        for dim, extent in enumerate(extents):
+            shape = [1] * (dims + 1)
+            shape[dim + 1] = extent
+            inside = torch.arange(extent, device=self.data.device).view(shape) < self.sizes[:, dim].view(
+                -1, *[1] * dims
+            )
+            mask &= inside
+        return mask
+
+
+class BadSample(NamedTuple):
+    """A sample that failed and what was done: an entry of `DataLoader.bad_samples`."""
+
+    index: int
+    path: str | None
+    stage: str
+    reason: str
+    substitute: int | None  # the index that took its place, None where the error was raised
+
+
+def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:
+    """Some rows of all columns."""
+    return {
+        name: column[np.asarray(rows)] if isinstance(column, np.ndarray) else [column[i] for i in rows]
+        for name, column in columns.items()
+    }

@@ -1,0 +1,7 @@
+"""Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
+
+from .base import MapDataset
+from .files import FileDataset, ImageFolder
+from .memory import InMemoryDataset
+
+__all__ = ["FileDataset", "ImageFolder", "InMemoryDataset", "MapDataset"]

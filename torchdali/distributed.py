@@ -1,0 +1,114 @@
+"""Where this process stands: its rank among the data-parallel ones, and its device.
+
+The only module that reads the environment.  Nothing is remembered: launchers fork, spawn and set variables late, so
+the loader asks at each use.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class Shard(NamedTuple):
+    """This process among the data-parallel ones."""
+
+    rank: int
+    world_size: int
+
+
+def check_shard(rank: int | None, world_size: int | None) -> Shard | None:
+    """An explicit rank and world size, or None where neither is given.
+
+    Raises:
+        ValueError: only one of them, or a rank outside [0, world_size).
+    """
+    if rank is None and world_size is None:
+        return None
+    if rank is None or world_size is None:
+        raise ValueError(f"rank and world_size go together, got rank={rank} world_size={world_size}")
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(f"rank must be in [0, world_size), got rank={rank} world_size={world_size}")
+    return Shard(rank, world_size)
+
+
+def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
+    """Explicit > mesh > torch.distributed > torchrun's environment > alone.
+
+    Raises:
+        RuntimeError: WORLD_SIZE without RANK and without a process group.
+        ValueError: a mesh of several dimensions.
+    """
+    if explicit is not None:
+        return explicit
+    if mesh is not None:
+        if mesh.ndim != 1:
+            raise ValueError(f'mesh must be the 1-d data-parallel mesh, such as mesh["dp"], got {mesh.ndim} dimensions')
+        return Shard(mesh.get_local_rank(), mesh.size())
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        return Shard(dist.get_rank(), dist.get_world_size())
+    world_size = _env("WORLD_SIZE", 1)
+    if world_size <= 1:
+        return Shard(0, 1)
+    if "RANK" not in os.environ:
+        raise RuntimeError(
+            f"WORLD_SIZE={world_size} but there is no RANK and no process group: "
+            "pass rank= and world_size=, or call torch.distributed.init_process_group first"
+        )
+    return Shard(_env("RANK", 0), world_size)
+
+
+def resolve_device(device: str | int | torch.device | None) -> torch.device:
+    """Explicit, else this process's GPU (LOCAL_RANK's, else the current one), else the CPU; a GPU always with its index.
+
+    Raises:
+        ValueError: a device that is neither "cpu" nor "cuda", or a GPU that is not there.
+    """
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = check_device(device)
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ValueError(f"device={str(device)!r}, but torch sees no GPU here")
+    index = device.index
+    if index is None:
+        current = torch.cuda.current_device()
+        # torch.cuda.set_device wins: someone chose.  Device 0 may just mean that nobody did.
+        index = current if current else _env("LOCAL_RANK", 0) % torch.cuda.device_count()
+    if index >= torch.cuda.device_count():
+        raise ValueError(f"device='cuda:{index}', but torch sees {torch.cuda.device_count()} GPUs here")
+    return torch.device("cuda", index)
+
+
+def check_device(device: str | int | torch.device) -> torch.device:
+    """A torch device of a kind that torchdali serves."""
+    device = torch.device(device)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu' or 'cuda', got {str(device)!r}")
+    return device
+
+
+def default_num_threads() -> int:
+    """DALI_NUM_THREADS, else the CPUs of this process divided by the ranks on this machine; at least 1.
+
+    Raises:
+        ValueError: a variable that is no positive number.
+    """
+    if "DALI_NUM_THREADS" in os.environ:
+        return _env("DALI_NUM_THREADS", 1)
+    return max(1, len(os.sched_getaffinity(0)) // _env("LOCAL_WORLD_SIZE", 1))
+
+
+def _env(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    smallest = 0 if name.endswith("RANK") else 1
+    if not text.isdecimal() or int(text) < smallest:
+        raise ValueError(f"the environment variable {name} must be an integer of at least {smallest}, got {text!r}")
+    return int(text)

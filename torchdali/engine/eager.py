@@ -1,0 +1,140 @@
+"""The device part, eagerly: DALI's dynamic mode, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _dali
+from ..errors import TransformError
+from ..random import Rand, derive, shard_seed
+from ..transforms.function import Function, FunctionRand
+from .plan import Draws, FieldSizes, Plan
+from .work import Fetcher, Work
+
+
+class Eager:
+    """Runs the device part of a plan.
+
+    One `EvalContext` for its whole life, and on a GPU one stream of its own, which is made PyTorch's current stream and
+    DALI's for each step: never the training stream, since DALI's JPEG decoders write to memory that is still in use on
+    the stream they are given.  Use it in one thread at a time.
+
+    Args:
+        fetcher: the stage in front.
+        device: where the outputs are.
+        rank: of `rand.ndd`.
+        num_threads: of DALI's pool.
+        sync: evaluate each operator to its end before the next (for debugging).
+    """
+
+    def __init__(self, fetcher: Fetcher, device: torch.device, rank: int, num_threads: int, sync: bool = False) -> None:
+        ndd = _dali.dynamic()
+        self.plan, self.fetcher, self.device, self.rank = fetcher.plan, fetcher, device, rank
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._context = _dali.context(num_threads, device, self.stream)
+        self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
+        self.kind = "gpu" if self.stream else "cpu"
+
+    def __call__(self, work: Work) -> None:
+        """Fill in `work.rows`; DALI's error, or a function's, rises for the whole batch."""
+        with _dali.current_stream(self.stream), self._context, self._mode:
+            ops = _dali.DynamicOps(self.kind)
+            sample = {name: self._enter(name, work) for name in self.plan.inputs}
+            outputs = self.apply(ops, sample, work, _dali.as_batch, [])
+            work.rows = {name: _dali.Rows(output) for name, output in outputs.items()}
+            if self.stream:
+                work.rows = {name: own(rows, self.device) for name, rows in work.rows.items()}
+                # On the host, and of our stream alone: DALI's memory is idle before the next decode may write to it,
+                # and the batch is complete on whatever stream it will be used.
+                self.stream.synchronize()
+
+    def _enter(self, name: str, work: Work) -> Any:
+        column = work.columns[name]
+        return _dali.as_batch(column, "HWC" if self.plan.kinds[name] == "image" else "")
+
+    def apply(
+        self,
+        ops: _dali.Ops,
+        sample: dict[str, Any],
+        work: Work,
+        feed: Callable[[Any], Any],
+        calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """The plan's device part in the given operators.
+
+        Args:
+            ops: DALI's operators, eager or traced.
+            sample: the inputs as batches or nodes.
+            work: the step, whose parameters are used.
+            feed: makes an array of parameters an operator's argument.
+            calls: what functions drew is noted here.
+        """
+        plan, rand = self.plan, self.fetcher.rand(work)
+        for start, stop in plan.runs():
+            draws = work.draws if start == 0 else self._draw_behind(start, stop, sample, rand)
+            for k in range(start, stop):
+                step = plan.steps[k]
+                for name in plan.pixels:
+                    if name in sample and not (k == 0 and plan.decodes and name not in plan.encoded):
+                        params = {key: feed(values) for key, values in draws[k][name].items()}
+                        sample[name] = step.transform(ops, sample[name], **params)  # type: ignore[union-attr]
+            if stop < plan.split:
+                sample = self._call(plan.steps[stop], stop, ops, sample, work, rand, feed, calls)
+        return sample
+
+    def _draw_behind(self, start: int, stop: int, sample: dict[str, Any], rand: Rand) -> Draws:
+        """Parameters behind a function, from the shapes that it gave."""
+        needed = any(self.plan._transform(k).needs_sizes for k in range(start, stop))
+        sizes: FieldSizes = {
+            name: np.array([shape[:2] for shape in _dali.shapes(sample[name])], np.int64) if needed else None
+            for name in self.plan.pixels
+            if name in sample
+        }
+        return self.plan.draw((start, stop), rand, sizes)[0]
+
+    def _call(
+        self, function: Any, k: int, ops: Any, sample: Any, work: Work, rand: Rand, feed: Any, calls: Any
+    ) -> dict[str, Any]:
+        assert isinstance(function, Function)
+        start = work.step.start
+        seed = derive(shard_seed(self.fetcher.seed, self.rank), start.key, start.samples_seen, k) % 2**63
+        make_rng = None if function.traceable else lambda: _dali.dynamic().random.RNG(seed=seed)
+        function_rand = FunctionRand(rand.child(k), self.kind, feed, make_rng)
+        if function.traceable:
+            sample = function(ops, sample, function_rand)
+        else:
+            with _dali.default_rng(seed):
+                sample = function(ops, sample, function_rand)
+        calls += [(k, *call) for call in function_rand.calls]
+        return sample
+
+
+def own(rows: _dali.Rows, device: torch.device) -> tuple[Any, str, list[tuple[int, ...]]]:
+    """(copy, layout, shapes): rows of DALI's GPU memory copied into torch's, on the current stream.
+
+    Never DALI's memory itself: its DLPack deleter synchronises the whole device.
+    """
+    views = rows.on_gpu(device)
+    copied = (
+        [torch.empty_like(v).copy_(v) for v in views]
+        if isinstance(views, list)
+        else torch.empty_like(views).copy_(views)
+    )
+    return copied, rows.layout, rows.shapes()
+
+
+def check_decoded(plan: Plan, name: str, shapes: list[tuple[int, ...]]) -> None:
+    """Raise where a function left an image encoded.
+
+    Raises:
+        TransformError: one dimension.
+    """
+    if name in plan.encoded and shapes and len(shapes[0]) == 1:
+        raise TransformError(
+            f"the field {name!r} left the transform still encoded: decode it with ndd.decoders.image, "
+            "or put Decode() in front of the function"
+        )

@@ -1,0 +1,179 @@
+"""The last stage: the plan's host part in torch, and the batch put together."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import _dali
+from ..batch import Padded
+from ..collate import Pool, collate_arrays, collate_numbers, pad_rows, padded_extent
+from ..errors import TransformError
+from ..transforms.base import Transform
+from .eager import check_decoded
+from .work import Fetcher, Work
+
+_setting_threads = threading.Lock()
+
+
+class HostStage:
+    """Runs the host part on the CPU, sample by sample, and finishes batches for the user.
+
+    On the CPU every sample is transformed straight into its row of a pooled, channels_last batch, while it is in cache.
+
+    Args:
+        fetcher: the first stage.
+        device: where batches are.
+        num_threads: how many samples are worked on at a time; 1: in the calling thread.
+        pad_value, pad_multiple: for ragged fields.
+    """
+
+    def __init__(
+        self, fetcher: Fetcher, device: torch.device, num_threads: int, pad_value: float, pad_multiple: int
+    ) -> None:
+        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, device
+        self.pad_value, self.pad_multiple = pad_value, pad_multiple
+        self._pool = Pool()
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._workers = num_threads
+        self._threads: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads:
+            self._threads.shutdown()
+            self._threads = None
+
+    def __call__(self, work: Work) -> None:
+        """Fill in `work.batch`: the dataset's fields in their order, then what functions added."""
+        plan = self.plan
+        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.rows]
+        names += [name for name in work.rows if name not in plan.kinds]
+        with torch.cuda.stream(self._stream):  # no effect for None
+            work.batch = {name: self._field(name, work) for name in names}
+        if self._stream:
+            self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+        work.rows, work.columns, work.draws = {}, {}, {}
+
+    def _field(self, name: str, work: Work) -> Any:
+        plan, kind = self.plan, self.plan.kinds.get(name)
+        if name in plan.pixels and self.device.type == "cpu" and (plan.split < len(plan.steps) or not plan.split):
+            return self._images(name, work)
+        if name in work.rows:
+            return self._output(name, work.rows[name])
+        column = work.columns[name]
+        if kind == "number":
+            return collate_numbers(column, self.device)
+        if kind == "array":
+            uniform = self.fetcher.dataset.uniform(name)
+            return collate_arrays(column, uniform, self.device, self.pad_value, self.pad_multiple)
+        return list(column)
+
+    def _images(self, name: str, work: Work) -> Any:
+        """Images that leave through the host part."""
+        plan = self.plan
+        if name in work.rows:
+            rows = work.rows[name]
+            check_decoded(plan, name, rows.shapes())
+            arrays = rows.arrays()
+        else:
+            arrays = list(work.columns[name])
+        if arrays[0].ndim != 3:
+            raise TransformError(
+                f"images must be [H, W, C] in front of {plan.steps[plan.split]!r}, got {arrays[0].shape}"
+            )
+        actual = np.array([array.shape[:2] for array in arrays], np.int64)
+        draws, sizes = work.draws, work.sizes.get(name)
+        if plan.functions:  # the last one is right in front of the host part
+            draws, ends = plan.draw((plan.split, len(plan.steps)), self.fetcher.rand(work), {name: actual})
+            sizes = ends[name]
+        sizes = actual if sizes is None else sizes
+        steps: list[tuple[Transform, dict[str, NDArray[Any]]]] = [
+            (plan.steps[k], draws[k][name])
+            for k in range(plan.split, len(plan.steps))  # type: ignore[misc]
+        ]
+        dtype = torch.from_numpy(arrays[0][:0]).dtype
+        for step, _ in steps:
+            dtype = step.out_dtype(dtype)
+
+        uniform = bool(plan.uniform[name]) or (plan.uniform[name] is None and len(np.unique(sizes, axis=0)) == 1)
+        extent = tuple(int(v) for v in sizes[0]) if uniform else padded_extent(sizes, self.pad_multiple)
+        batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
+
+        def run(part: range) -> None:
+            for i in part:
+                height, width = sizes[i]
+                if not uniform and (height, width) != extent:
+                    batch[i].fill_(self.pad_value)
+                out = batch[i, :height, :width].permute(2, 0, 1)
+                image = torch.from_numpy(arrays[i]).permute(2, 0, 1)
+                for k, (step, params) in enumerate(steps):
+                    place = out if k == len(steps) - 1 else None
+                    image = step.transform_host(image, out=place, **{key: values[i] for key, values in params.items()})
+                if image is not out:
+                    out.copy_(image)
+
+        self._each(run, len(arrays))
+        images = batch.permute(0, 3, 1, 2)
+        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()))
+
+    def _each(self, run: Any, n: int) -> None:
+        if self._workers == 1 or n == 1:
+            run(range(n))
+            return
+        if self._threads is None:
+            self._threads = _thread_pool(self._workers)
+        parts = [range(start, n, self._workers) for start in range(min(self._workers, n))]
+        for future in [self._threads.submit(run, part) for part in parts]:
+            future.result()
+
+    def _output(self, name: str, rows: Any) -> Any:
+        """A field that comes out of DALI as it leaves."""
+        if isinstance(rows, _dali.Rows):
+            shapes, layout = rows.shapes(), rows.layout
+            data: Any = (
+                torch.from_numpy(rows.array()) if rows.uniform() else [torch.from_numpy(a) for a in rows.arrays()]
+            )
+        else:
+            data, layout, shapes = rows
+        check_decoded(self.plan, name, shapes)
+        image = name in self.plan.pixels and len(shapes[0]) == 3
+        channels_first = layout.startswith("C")
+        uniform = self.plan.uniform.get(name)
+        if not isinstance(data, list) and uniform is not False:
+            return data.permute(0, 3, 1, 2) if image and not channels_first else data
+        padded = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
+        sizes = np.array([shape[padded] for shape in shapes], np.int64)
+        extent = padded_extent(sizes, self.pad_multiple)
+        shape = list(shapes[0])
+        shape[padded] = extent
+        out = torch.empty((len(shapes), *shape), dtype=data[0].dtype, device=self.device)
+        out = pad_rows(list(data), out, self.pad_value)
+        return Padded(
+            out.permute(0, 3, 1, 2) if image and not channels_first else out, torch.from_numpy(sizes).to(self.device)
+        )
+
+
+def _thread_pool(workers: int) -> ThreadPoolExecutor:
+    """Threads in which torch's own parallelism is off: we work on several samples at a time already.
+
+    `torch.set_num_threads` holds for the calling thread, and for threads that start later: it is put back at once.
+    """
+    before = torch.get_num_threads()
+
+    def begin() -> None:
+        with _setting_threads:
+            torch.set_num_threads(1)
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="torchdali-host", initializer=begin)
+    ready = threading.Barrier(workers)
+    for future in [pool.submit(ready.wait, 10.0) for _ in range(workers)]:
+        future.result()
+    with _setting_threads:
+        torch.set_num_threads(before)
+    return pool

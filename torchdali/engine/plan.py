@@ -1,0 +1,149 @@
+"""What happens to a sample: a transform, compiled for one dataset and one kind of device.
+
+The steps are cut in two.  The device part runs in DALI; the host part, on the CPU only, runs in torch, sample by
+sample, and is everything behind the last step that has no torch form.  Parameters are drawn for runs of steps between
+functions: the first run from the headers of the files, the others from the shapes that a function gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..batch import PIXELS, Kind
+from ..random import Rand
+from ..transforms.base import Compose, Params, Sizes, Transform
+from ..transforms.function import Function
+from ..transforms.geometry import Decode
+
+Draws = dict[int, dict[str, Params]]
+"""Parameters by step and field."""
+FieldSizes = dict[str, "Sizes | None"]
+
+
+class Plan:
+    """A compiled transform.
+
+    Args:
+        transform: a transform, a function, a Compose, or None.
+        kinds: the dataset's fields.
+        device: "cpu" or "cuda".
+        uniform: says whether a field's samples all have one shape.
+
+    Attributes:
+        steps: the transforms and functions.
+        split: steps[:split] run in DALI, the rest in torch.
+        fused: the decoder decodes only the window of the step behind it.
+        pixels: the image fields.
+        inputs: the fields that go into DALI.
+        uniform: whether a field's images leave with one size; None: each batch shows.
+    """
+
+    def __init__(self, transform: Any, kinds: Mapping[str, Kind], device: str, uniform: Callable[[str], bool]) -> None:
+        self.kinds = dict(kinds)
+        self.pixels = [name for name, kind in kinds.items() if kind in PIXELS]
+        self.encoded = [name for name in self.pixels if kinds[name] == "encoded"]
+        self.steps = _flatten(transform)
+        for k, step in enumerate(self.steps):
+            if isinstance(step, Decode) and k:
+                raise ValueError("Decode must be the first transform")
+            if isinstance(step, Transform) and not self.pixels:
+                raise ValueError(f"{type(step).__name__} acts on images, and the dataset has none: {', '.join(kinds)}")
+        self.functions = [k for k, step in enumerate(self.steps) if isinstance(step, Function)]
+        if self.encoded and not (self.steps and isinstance(self.steps[0], (Decode, Function))):
+            self.steps.insert(0, Decode())
+            self.functions = [k + 1 for k in self.functions]
+        self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
+
+        self.split = len(self.steps)
+        if device == "cpu":
+            while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:
+                self.split -= 1
+            if self.split == 1 and isinstance(self.steps[0], Decode) and not self.encoded:
+                self.split = 0
+        for step in self.steps[: self.split]:
+            if isinstance(step, Transform) and not step.on_dali:
+                where = "on a GPU" if device != "cpu" else "in front of a function"
+                raise ValueError(f"{step!r} has only a CPU form and can't run {where}")
+        self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self._transform(1).windowed
+        first = self.functions[0] if self.functions else len(self.steps)
+        self.first_run = (0, first)
+        self.peeks = bool(self.encoded) and any(self._transform(k).needs_sizes for k in range(first))
+        # A function sees everything that DALI can hold.
+        others = [name for name, kind in kinds.items() if kind == "array"] if self.functions else []
+        self.inputs = (self.pixels if self.split else []) + others
+        self.uniform = {name: self._uniform(uniform(name)) for name in self.pixels}
+
+    def _transform(self, k: int) -> Transform:
+        step = self.steps[k]
+        return step if isinstance(step, Transform) else Transform()
+
+    def _uniform(self, uniform: bool | None) -> bool | None:
+        for step in self.steps:
+            uniform = None if isinstance(step, Function) else True if step.fixes_size else uniform
+        return uniform
+
+    @property
+    def why_not_traced(self) -> str | None:
+        """Why this plan can't run in a pipeline; None where it can."""
+        if not self.split:
+            return "there is nothing for DALI to do"
+        for k in self.functions:
+            function = self.steps[k]
+            assert isinstance(function, Function)
+            if not function.traceable:
+                return f"the function {function.name} is not marked with transforms.traceable"
+            for later in range(k + 1, self.split):
+                if self._transform(later).needs_sizes:
+                    return (
+                        f"{type(self.steps[later]).__name__} needs the sizes of the images that {function.name} makes"
+                    )
+        return None
+
+    def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
+        """Parameters of a run of steps, and the images' sizes behind it."""
+        draws: Draws = {}
+        sizes = dict(sizes)
+        before = dict(sizes)
+        for k in range(*run):
+            draws[k] = {}
+            for name in sizes:
+                # The same numbers for each field of a sample: an image and its mask are flipped together.
+                draws[k][name], sizes[name] = self._transform(k).make_params(rand.child(k), sizes[name])
+        if self.fused and run[0] == 0:
+            for name in self.encoded:
+                whole = before[name]
+                assert whole is not None
+                window = draws[1][name]
+                low = np.clip(window["start"], 0, whole - 1)
+                high = np.maximum(np.minimum(window["start"] + window["shape"], whole), low + 1)
+                draws[0][name] = {"start": low.astype(np.int32), "shape": (high - low).astype(np.int32)}
+                draws[1][name] = {**window, "start": (window["start"] - low).astype(np.int32)}
+        return draws, sizes
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The device part as runs of transforms; a function stands behind each but perhaps the last."""
+        ends = [k for k in self.functions if k < self.split]
+        return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
+
+
+def _flatten(transform: Any) -> list[Transform | Function]:
+    if transform is None:
+        return []
+    if isinstance(transform, Compose):
+        return [step for inner in transform.transforms for step in _flatten(inner)]
+    if isinstance(transform, Transform):
+        return [transform]
+    module = type(transform).__module__
+    if module.startswith("torchvision."):
+        name = type(transform).__name__
+        raise TypeError(
+            f"{module}.{name} works on single tensors; write torchdali.transforms.{name} with the same arguments"
+        )
+    if isinstance(transform, (list, tuple)):
+        raise TypeError("transform must be one transform: write Compose([...]) around the list")
+    if isinstance(transform, type) or not callable(transform):
+        raise TypeError(f"transform must be a torchdali transform or a function f(sample, rand), got {transform!r}")
+    return [Function(transform)]

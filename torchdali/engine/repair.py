@@ -1,0 +1,174 @@
+"""What happens to a step that failed: its samples are tried one by one, and the batch is made again without the bad ones.
+
+It can be made again because it is a pure function of its place in the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _dali
+from ..batch import BadSample, Columns
+from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
+from ..images import transcode
+from ..random import Rand
+from ..sampler import Rows
+from .eager import Eager
+from .host import HostStage
+from .work import Fetcher, Work
+
+ATTEMPTS = 10  # substitutes tried for one bad sample
+
+Policy = str | Callable[[BadSample], "str | int | None"]
+
+
+class Diagnosis(NamedTuple):
+    """What is wrong with one sample: an error and its stage, or image files that Pillow had to decode, or nothing."""
+
+    error: Exception | None = None
+    stage: str = ""
+    repaired: Columns | None = None
+
+
+class Repair:
+    """Makes a failed work whole, or gives it the error that the user shall see.
+
+    Args:
+        fetcher, host: the stages around the device part.
+        make_eager: makes the eager device part, at the first failure.
+        policy: the loader's `on_bad_sample`.
+        debug: an error of a transform rises as it is.
+    """
+
+    def __init__(
+        self, fetcher: Fetcher, host: HostStage, make_eager: Callable[[], Eager], policy: Policy, debug: bool
+    ) -> None:
+        self._fetcher, self._host, self._make_eager = fetcher, host, make_eager
+        self._policy, self._debug = policy, debug
+        self._eager: Eager | None = None
+
+    def __call__(self, work: Work) -> None:
+        """Clear `work.error` and fill in the batch, or replace the error."""
+        error, work.error = work.error, None
+        assert error is not None
+        try:
+            self._mend(work, error)
+        except Exception as final:
+            work.error = final
+
+    def _mend(self, work: Work, error: BaseException) -> None:
+        if isinstance(error, TorchDaliError):
+            raise error
+        samples = work.samples
+        found = {
+            (index, key): self._diagnose(work, index, key)
+            for index, key in {(int(i), int(k)) for i, k in zip(samples.indices, samples.keys, strict=True)}
+        }
+        if len(found) > 1 and all(diagnosis.stage == "transform" for diagnosis in found.values()):
+            error.add_note(
+                f"torchdali: every sample of the batch fails in the transform (samples {samples.indices.tolist()[:8]}...)"
+            )
+            raise error
+        indices, keys, valid = samples.indices.copy(), samples.keys.copy(), work.valid.copy()
+        repaired: dict[int, Columns] = {}
+        for i, sample in enumerate(zip(samples.indices.tolist(), samples.keys.tolist(), strict=True)):
+            diagnosis = found[sample]
+            if diagnosis.error is not None:
+                indices[i], diagnosis = self._substitute(work, *sample, diagnosis)
+                keys[i], valid[i] = indices[i], False
+            if diagnosis.repaired is not None:
+                repaired[int(indices[i])] = diagnosis.repaired
+        work.samples, work.valid = Rows(indices, keys), valid
+        try:
+            self._complete(work, repaired)
+        except TorchDaliError:
+            raise
+        except Exception as again:
+            raise EngineError(
+                f"a batch failed, though each of its samples passes alone: {first_line(again)}"
+            ) from again
+
+    def _complete(self, work: Work, repaired: dict[int, Columns]) -> None:
+        self._fetcher.read(work, repaired)
+        self._fetcher.draw(work)
+        if self._fetcher.plan.split:
+            self._eager = self._eager or self._make_eager()
+            self._eager(work)
+        self._host(work)
+
+    def _diagnose(self, work: Work, index: int, key: int) -> Diagnosis:
+        rows = Rows(np.array([index]), np.array([key], np.uint64))
+        alone = Work(work.step, rows, np.ones(1, np.bool_))
+        dataset, encoded = self._fetcher.dataset, self._fetcher.plan.encoded
+        try:
+            columns = dataset.read(rows.indices)
+        except Exception as error:
+            return Diagnosis(error, "read")
+        try:
+            self._complete(alone, {})
+            return Diagnosis()
+        except TransformError:
+            raise
+        except Exception as error:
+            if not encoded or all(self._decodes(columns[name]) for name in encoded):
+                return Diagnosis(error, "transform")
+            cause = error
+        try:
+            repaired: Columns = {name: [transcode(data) for data in columns[name]] for name in encoded}
+        except Exception as pillow:
+            cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
+            return Diagnosis(cause, "decode")
+        try:
+            self._complete(alone, {index: repaired})
+        except TransformError:
+            raise
+        except Exception as error:
+            return Diagnosis(error, "transform")
+        return Diagnosis(repaired=repaired)
+
+    def _decodes(self, column: Any) -> bool:
+        """Whether DALI decodes these files."""
+        if not all(_dali.readable(data) for data in column):
+            return False
+        ndd = _dali.dynamic()
+        try:
+            with ndd.EvalMode.sync_cpu:
+                ndd.decoders.image(_dali.as_batch(column), device="cpu").evaluate()
+        except Exception:
+            return False
+        return True
+
+    def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
+        """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
+        rand = Rand(self._fetcher.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        for _ in range(ATTEMPTS):
+            bad = self._describe(index, diagnosis)
+            answer = self._policy(bad) if callable(self._policy) else self._policy
+            if answer == "raise":
+                work.bad.append(bad)
+                if self._debug and diagnosis.stage == "transform":
+                    assert diagnosis.error is not None
+                    raise diagnosis.error
+                raise BadSampleError(*bad[:4]) from diagnosis.error
+            drawn = int(rand.integers(len(self._fetcher.dataset))[0])
+            if answer not in ("substitute", None) and (
+                isinstance(answer, str) or not isinstance(answer, (int, np.integer))
+            ):
+                raise TypeError(f'on_bad_sample must return "raise", "substitute" or an index, got {answer!r}')
+            other = drawn if answer in ("substitute", None) else int(answer)  # type: ignore[arg-type]
+            if not 0 <= other < len(self._fetcher.dataset):
+                raise IndexError(
+                    f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.dataset)} samples"
+                )
+            work.bad.append(bad._replace(substitute=other))
+            index, diagnosis = other, self._diagnose(work, other, other)
+            if diagnosis.error is None:
+                return other, diagnosis
+        raise BadSampleError(*self._describe(index, diagnosis)[:4]) from diagnosis.error
+
+    def _describe(self, index: int, diagnosis: Diagnosis) -> BadSample:
+        assert diagnosis.error is not None
+        return BadSample(index, self._fetcher.dataset.path(index), diagnosis.stage, first_line(diagnosis.error), None)

@@ -1,0 +1,139 @@
+"""One pass over (the rest of) an epoch: the stages, in threads or in the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from ..datasets import MapDataset
+from ..errors import LoaderTimeoutError, leave_frame
+from ..prefetch import Prefetcher
+from ..state import Position
+from .eager import Eager
+from .host import HostStage
+from .plan import Plan
+from .repair import Policy, Repair
+from .traced import Traced
+from .work import Fetcher, Step, Work
+
+JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a run needs to know; resolved by the loader, nothing is looked up below it."""
+
+    dataset: MapDataset
+    plan: Plan
+    seed: int
+    rank: int
+    device: torch.device
+    engine: str  # "eager", "pipeline" or "debug"
+    batch_size: int
+    num_threads: int
+    prefetch: int
+    pad_value: float
+    pad_multiple: int
+    policy: Policy
+
+
+class Run:
+    """The works of some steps, finished, in order.
+
+    fetch -> device part -> host part, each in a thread of its own where batches are prefetched.  The objects of DALI are
+    made and used in the thread of their stage.
+    """
+
+    def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
+        s = settings
+        inline = s.prefetch == 0 or s.engine == "debug"
+        self._busy: dict[str, Position] = {}
+        self._fetcher = Fetcher(s.dataset, s.plan, s.seed)
+        workers = 1 if inline else s.num_threads
+        self._host = HostStage(self._fetcher, s.device, workers, s.pad_value, s.pad_multiple)
+
+        def make_eager() -> Eager:
+            return Eager(self_fetcher, s.device, s.rank, s.num_threads, sync=s.engine == "debug")
+
+        # The stages hold these parts, and not the run: it can be collected while they work.
+        self_fetcher, host, busy = self._fetcher, self._host, self._busy
+        repair = Repair(self_fetcher, host, make_eager, s.policy, s.engine == "debug")
+
+        def fetch() -> Iterator[Work]:
+            return _each(map(Work.of, steps), self_fetcher, "read", busy)
+
+        def decode(works: Iterator[Work]) -> Iterator[Work]:
+            if not s.plan.split:
+                return works
+            if s.engine == "pipeline":
+                # One more than a batch: see `sampler.cut` for batches of one.
+                traced = Traced(make_eager(), s.batch_size + (s.batch_size == 1), s.num_threads)
+                return traced(works)
+            return _each(works, make_eager(), "decode", busy)
+
+        def finish(works: Iterator[Work]) -> Iterator[Work]:
+            for work in _each(works, host, "transform", busy):
+                if work.error is not None:
+                    repair(work)
+                yield work
+
+        self._stages: list[Prefetcher[Work]] = []
+        if inline:
+            self._last: Iterator[Work] = finish(decode(fetch()))
+            return
+        first = self._start(fetch, 1, "read")
+        # Without host part the last stage is only a hand-over, which the second thread can do.
+        if s.plan.split in (0, len(s.plan.steps)):
+            self._last = self._start(lambda: finish(decode(first)), s.prefetch, "decode")
+            return
+        second = self._start(lambda: decode(first), 1, "decode")
+        self._last = self._start(lambda: finish(second), s.prefetch, "transform")
+
+    def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
+        stage = Prefetcher(source, depth, f"torchdali-{name}")
+        self._stages.append(stage)
+        return stage
+
+    def next(self, timeout: float) -> Work:
+        """The next work.
+
+        Raises:
+            StopIteration: there is none.
+            LoaderTimeoutError: none came within `timeout` seconds.
+        """
+        if not isinstance(self._last, Prefetcher):
+            return next(self._last)
+        try:
+            return self._last.get(timeout)
+        except TimeoutError as error:
+            where = ", ".join(
+                f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
+            )
+            raise LoaderTimeoutError(
+                f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
+            ) from error
+
+    def close(self) -> None:
+        """End all threads and give back what they hold; may be called twice, and from any thread."""
+        for stage in self._stages:
+            stage.stop()
+        if not self._stages and hasattr(self._last, "close"):
+            self._last.close()
+        for stage in self._stages:
+            stage.join(JOIN_TIMEOUT)
+        self._host.close()
+        self._fetcher.close()
+
+
+def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: dict[str, Position]) -> Iterator[Work]:
+    """Apply a stage to works; one that fails carries its error on."""
+    for work in works:
+        if work.error is None:
+            busy[name] = work.step.start
+            try:
+                stage(work)
+            except Exception as error:
+                work.error = leave_frame(error)
+        yield work

@@ -1,0 +1,190 @@
+"""The device part, traced: the same operator code in a DALI pipeline, its fastest execution."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import _dali
+from ..batch import take
+from ..errors import leave_frame
+from .eager import Eager, own
+from .work import Work
+
+
+class Traced:
+    """Runs the device part of a plan for a stream of works, in order.
+
+    The pipeline is fed by our own steps: inputs and every parameter come from `fn.external_source`, so it holds no
+    state.  A work that fails comes out with its error, and a new pipeline starts behind it with what was in flight.
+
+    Args:
+        eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
+        batch_size: the largest number of samples in a step.
+        num_threads: of the pipeline's pool.
+    """
+
+    def __init__(self, eager: Eager, batch_size: int, num_threads: int) -> None:
+        self._eager, self._batch_size, self._num_threads = eager, batch_size, num_threads
+
+    def __call__(self, works: Iterable[Work]) -> Iterator[Work]:
+        feed = _Feed(iter(works))
+        while True:
+            first = feed.take()
+            if first is None:
+                return
+            if first.error is not None:
+                yield first
+                continue
+            feed.again.appendleft(first)
+            try:
+                names, pipe = self._build(first, feed)
+            except Exception as error:
+                feed.again.popleft()
+                first.error = leave_frame(error)
+                yield first
+                continue
+            yield from self._run(pipe, names, feed)
+            del pipe
+
+    def _run(self, pipe: Any, names: list[str], feed: _Feed) -> Iterator[Work]:
+        """Until the works end, or one of them fails."""
+        while True:
+            try:
+                outputs = pipe.run()
+            except StopIteration:
+                yield from feed.flying  # only failed ones are left
+                feed.flying.clear()
+                return
+            except Exception as error:
+                yield from feed.failed_ahead()
+                work = feed.flying.popleft()
+                work.error = leave_frame(error)
+                feed.again.extendleft(reversed(feed.flying))
+                feed.flying.clear()
+                yield work
+                return
+            yield from feed.failed_ahead()
+            work = feed.flying.popleft()
+            try:
+                self._collect(work, names, outputs)
+            except Exception as error:
+                work.error = leave_frame(error)
+            del outputs
+            yield work
+
+    def _collect(self, work: Work, names: list[str], outputs: Any) -> None:
+        eager = self._eager
+        work.rows = {name: _dali.Rows(output) for name, output in zip(names, outputs, strict=True)}
+        if eager.stream:
+            # `run` has waited for these outputs; copied before the next run may free them.
+            with _dali.current_stream(eager.stream):
+                work.rows = {name: own(rows, eager.device) for name, rows in work.rows.items()}
+                eager.stream.synchronize()
+
+    def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
+        """A pipeline, and the names of its outputs."""
+        eager, plan = self._eager, self._eager.plan
+        # One sample, eagerly: which arguments there are, what functions draw, which element types are in between.
+        probe = _one_sample(first)
+        arguments: list[Any] = []
+
+        def note(values: Any) -> Any:
+            arguments.append(values)
+            return _dali.as_batch(values)
+
+        ops = _dali.DynamicOps(eager.kind)
+        calls: list[Any] = []
+        with _dali.current_stream(eager.stream), eager._context, eager._mode:
+            sample = {name: eager._enter(name, probe) for name in plan.inputs}
+            eager.apply(ops, sample, probe, note, calls)
+        feed.inputs = lambda work: self._inputs(work, calls)
+
+        from nvidia.dali import fn
+
+        layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
+        pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
+        with pipe:
+            sources = fn.external_source(feed, num_outputs=len(layouts), layout=layouts, batch=True)
+            nodes = iter(sources[len(plan.inputs) :])
+            inputs = dict(zip(plan.inputs, sources, strict=False))
+            if eager.kind == "gpu":
+                inputs = {name: node.gpu() if plan.kinds[name] == "image" else node for name, node in inputs.items()}
+            traced = eager.apply(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda _: next(nodes), [])
+            pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
+        pipe.build()
+        return list(traced), pipe
+
+    def _inputs(self, work: Work, calls: list[Any]) -> list[Any]:
+        """What the pipeline takes for a step, in the order of the trace."""
+        plan, rand = self._eager.plan, self._eager.fetcher.rand(work)
+        values: list[Any] = [work.columns[name] for name in plan.inputs]
+        for start, stop in plan.runs():
+            draws = work.draws
+            if start:
+                sizes = dict.fromkeys(plan.pixels)
+                draws, _ = plan.draw((start, stop), rand, sizes)
+            for k in range(start, stop):
+                for name in plan.pixels:
+                    if not (k == 0 and plan.decodes and name not in plan.encoded):
+                        values += draws[k][name].values()
+            if stop < plan.split:
+                child = rand.child(stop)
+                values += [getattr(child, method)(*args, **kwargs) for k, method, args, kwargs in calls if k == stop]
+        return values
+
+
+class _Feed:
+    """The pipeline's source: takes works in order and remembers which are inside.
+
+    It never raises but to end: an exception in DALI's callback would lose what is in flight.  Failed works stay in the
+    line, beside the pipeline.
+    """
+
+    def __init__(self, works: Iterator[Work]) -> None:
+        self._works = works
+        self.again: deque[Work] = deque()  # to be taken first
+        self.flying: deque[Work] = deque()
+        self.inputs: Any = None
+
+    def take(self) -> Work | None:
+        return self.again.popleft() if self.again else next(self._works, None)
+
+    def failed_ahead(self) -> Iterator[Work]:
+        while self.flying and self.flying[0].error is not None:
+            yield self.flying.popleft()
+
+    def __call__(self) -> list[Any]:
+        while True:
+            work = self.take()
+            if work is None:
+                raise StopIteration
+            self.flying.append(work)
+            if work.error is None:
+                try:
+                    return [_contiguous(values) for values in self.inputs(work)]
+                except Exception as error:
+                    work.error = leave_frame(error)
+
+
+def _contiguous(values: Any) -> Any:
+    return np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values
+
+
+def _one_sample(work: Work) -> Work:
+    first = np.zeros(1, np.int64)
+    samples = work.samples
+    return Work(
+        work.step,
+        samples._replace(indices=samples.indices[first], keys=samples.keys[first]),
+        work.valid[first],
+        columns=take(work.columns, first),
+        draws={
+            k: {name: {key: values[first] for key, values in params.items()} for name, params in fields.items()}
+            for k, fields in work.draws.items()
+        },
+        sizes={name: None if sizes is None else sizes[first] for name, sizes in work.sizes.items()},
+    )

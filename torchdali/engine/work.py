@@ -1,0 +1,139 @@
+"""One step on its way through the engine, and its first stage: reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _dali
+from ..batch import BadSample, Columns
+from ..datasets import MapDataset
+from ..images import transcode
+from ..random import Rand
+from ..sampler import Rows
+from ..state import Position
+from .plan import Draws, FieldSizes, Plan
+
+READERS = 4  # threads that read files; enough to hide a disk's latency, too few to disturb
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is in a batch, decided before anything is read.
+
+    Attributes:
+        start: where it begins in the stream.
+        end: where the stream stands behind it.
+        rows: the samples and what their random numbers are keyed by.
+        valid: [N] False where a row is repeated only to fill up the batch.
+    """
+
+    start: Position
+    end: Position
+    rows: Rows
+    valid: NDArray[np.bool_]
+
+
+@dataclass
+class Work:
+    """A step and what the stages have made of it so far; each stage fills in its part.
+
+    Attributes:
+        samples: the rows that are in the batch in the end: the step's, but for substitutes.
+        valid: [N] False for repeated and substituted rows.
+        columns: the samples as they were read, image files made readable for DALI.
+        draws, sizes: parameters of the plan's first run, and the images' sizes behind it.
+        rows: the device part's outputs by field.
+        batch: the finished fields.
+        error: what went wrong; later stages pass it on.
+        bad: the bad samples that were met.
+    """
+
+    step: Step
+    samples: Rows
+    valid: NDArray[np.bool_]
+    columns: Columns = field(default_factory=dict)
+    draws: Draws = field(default_factory=dict)
+    sizes: FieldSizes = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
+    batch: dict[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+    bad: list[BadSample] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, step: Step) -> Work:
+        return cls(step, step.rows, step.valid)
+
+    def __len__(self) -> int:
+        return len(self.samples.indices)
+
+
+class Fetcher:
+    """The first stage: read the samples, look into the files' headers, draw parameters."""
+
+    def __init__(self, dataset: MapDataset, plan: Plan, seed: int) -> None:
+        self.dataset, self.plan, self.seed = dataset, plan, seed
+        self._threads = ThreadPoolExecutor(READERS, "torchdali-read") if dataset.blocking else None
+
+    def rand(self, work: Work) -> Rand:
+        """The random numbers of a step's samples."""
+        return Rand(self.seed, work.step.start.key, work.samples.keys)
+
+    def __call__(self, work: Work) -> None:
+        """Fill in columns, draws and sizes; any error may rise."""
+        self.read(work)
+        self.draw(work)
+
+    def read(self, work: Work, repaired: Mapping[int, Columns] | None = None) -> None:
+        """The first half: fill in the columns.
+
+        Args:
+            work: the step.
+            repaired: by index, image files to take instead of the dataset's.
+        """
+        indices = work.samples.indices
+        work.columns = self._read(indices)
+        if "valid" in work.columns:
+            work.columns["valid"] = work.valid
+        for name in self.plan.encoded:
+            work.columns[name] = [
+                repaired[int(i)][name][0]
+                if repaired and int(i) in repaired
+                else encoded
+                if _dali.readable(encoded)
+                else transcode(encoded)
+                for i, encoded in zip(indices, work.columns[name], strict=True)
+            ]
+
+    def _read(self, indices: NDArray[np.int64]) -> Columns:
+        """In some threads where reading waits for disks: one thread would see the sum of their latencies."""
+        if self._threads is None or len(indices) < 2 * READERS:
+            return self.dataset.read(indices)
+        parts = list(self._threads.map(self.dataset.read, np.array_split(indices, READERS)))
+        return {
+            name: np.concatenate([part[name] for part in parts])
+            if isinstance(parts[0][name], np.ndarray)
+            else [value for part in parts for value in part[name]]
+            for name in parts[0]
+        }
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def draw(self, work: Work) -> None:
+        """The second half: fill in draws and sizes."""
+        sizes: FieldSizes = {}
+        for name in self.plan.pixels:
+            column = work.columns[name]
+            if self.plan.kinds[name] == "image":
+                sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
+            else:
+                sizes[name] = _dali.image_sizes(column) if self.plan.peeks else None
+        work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)

@@ -1,0 +1,420 @@
+"""The DataLoader: arguments, epochs and state around an engine."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from . import distributed
+from .batch import BadSample, Padded
+from .collate import as_output
+from .datasets import MapDataset
+from .engine.plan import Plan
+from .engine.repair import Policy
+from .engine.run import Run, Settings
+from .engine.work import Step, Work
+from .errors import forget_frames
+from .sampler import Drawn, EpochOrder, Order, Sequential, Shuffled, cut, num_steps, step_start
+from .state import Position, Progress, pack, unpack
+from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+# torch's arguments that have another word here.
+_ELSEWHERE = {
+    "num_workers": "decoding runs in threads of this process: write num_threads=",
+    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
+    "batch_sampler": "write sampler= and batch_size=",
+    "generator": "the order and the augmentations follow from seed=",
+    "pin_memory": "batches arrive on the loader's device: write device='cuda'",
+    "pin_memory_device": "batches arrive on the loader's device: write device=",
+    "worker_init_fn": "there are no worker processes, and randomness follows from seed=",
+    "multiprocessing_context": "there are no worker processes: leave it out",
+    "persistent_workers": "there are no worker processes: leave it out",
+}
+
+
+class DataLoader:
+    """Batches of a dataset as torch tensors; each one a pure function of (dataset, seed, epoch, position).
+
+    A plain class with torch's attributes, which Lightning, Accelerate and others take as it is.
+
+    Args:
+        dataset: a map-style dataset of torchdali (ImageFolder, FileDataset, InMemoryDataset).
+        batch_size: samples a batch and rank.
+        shuffle: another order for each epoch.
+        sampler: the order instead: a torch `Sampler` or a sized iterable of indices over the whole dataset; drawn once
+            for each epoch, with all generators seeded by (seed, epoch).
+        transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches.
+        seed: of order and augmentations; the same on all ranks.
+        drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
+        pad_last: fill the last batch up by repeated rows, which the field `valid` marks False.
+        device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
+        prefetch_factor: batches made ahead; 0: all in the caller's thread.  None: 2.
+        num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
+        rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
+        mesh: the 1-d data-parallel `DeviceMesh`.
+        engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
+        output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
+            ragged field `x` with its `x_sizes`).
+        on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        timeout: seconds to wait for a batch.
+        pad_value, pad_multiple: of ragged fields.
+
+    Other arguments of torch's DataLoader are refused with the word to write instead.
+
+    Attributes:
+        bad_samples: every bad sample that was met up to the last batch, in order.
+
+    Raises:
+        ValueError, TypeError: an argument that cannot be meant.
+    """
+
+    # What trainers read of torch's loader.
+    num_workers = 0
+    pin_memory = False
+    pin_memory_device = ""
+    timeout = 0
+    worker_init_fn = None
+    multiprocessing_context = None
+    generator = None
+    prefetch_factor = None  # torch's goes with workers; ours is `prefetch`
+    persistent_workers = False
+    in_order = True
+    collate_fn = staticmethod(only)
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
+    def __init__(
+        self,
+        dataset: MapDataset,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        *,
+        transform: Any = None,
+        seed: int = 0,
+        drop_last: bool = False,
+        pad_last: bool = False,
+        device: str | int | torch.device | None = None,
+        prefetch_factor: int | None = 2,
+        num_threads: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        mesh: DeviceMesh | None = None,
+        engine: Literal["auto", "eager", "pipeline", "debug"] = "auto",
+        output: Literal["tuple", "dict"] = "tuple",
+        on_bad_sample: Policy = "raise",
+        timeout: float = 120.0,
+        pad_value: float = 0,
+        pad_multiple: int = 1,
+        num_workers: int = 0,
+        collate_fn: Any = None,
+        batch_sampler: Any = None,
+        generator: Any = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = "",
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        persistent_workers: bool = False,
+        in_order: bool = True,
+    ) -> None:
+        given = locals()
+        for name, instead in _ELSEWHERE.items():
+            if given[name]:
+                raise ValueError(f"torchdali.DataLoader has no {name}={given[name]!r:.80}: {instead}")
+        if not in_order:
+            raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+        if not isinstance(dataset, MapDataset):
+            raise TypeError(
+                f"dataset must be a torchdali dataset, got {type(dataset).__name__}: write "
+                "ImageFolder(root), FileDataset(paths, labels) or InMemoryDataset(image=..., label=...)"
+            )
+        self.batch_size = _integer("batch_size", batch_size, 1)
+        self.seed = _integer("seed", seed, 0, 2**63 - 1)
+        self.prefetch = 2 if prefetch_factor is None else _integer("prefetch_factor", prefetch_factor, 0)
+        self._num_threads = num_threads if num_threads is None else _integer("num_threads", num_threads, 1)
+        self._pad_multiple = _integer("pad_multiple", pad_multiple, 1)
+        _one_of("engine", engine, ("auto", "eager", "pipeline", "debug"))
+        _one_of("output", output, ("tuple", "dict"))
+        if not callable(on_bad_sample):
+            _one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        if drop_last and pad_last:
+            raise ValueError("drop_last and pad_last exclude each other")
+        if shuffle and sampler is not None:
+            raise ValueError("sampler gives the order, so shuffle must be False")
+        if not len(dataset):
+            raise ValueError("the dataset is empty")
+        self.drop_last, self.pad_last = bool(drop_last), bool(pad_last)
+        self.source, self.transform, self.output = dataset, transform, output
+        self._timeout, self._policy, self._pad_value = float(timeout), on_bad_sample, pad_value
+        self._explicit = distributed.check_shard(rank, world_size)
+        self._mesh = mesh
+        self._device = None if device is None else distributed.check_device(device)
+        self._engine = engine
+
+        self._order: Order
+        if sampler is not None:
+            self._order = Drawn(sampler, len(dataset), self.seed)
+        else:
+            self._order = Shuffled(len(dataset), self.seed) if shuffle else Sequential(len(dataset))
+        self._progress = Progress()
+        self.bad_samples: list[BadSample] = []
+        self.sampler = EpochSampler(self) if shuffle or sampler is not None else SequentialEpochSampler(self)
+        self.batch_sampler = BatchTokens(self)
+        self.dataset = DatasetView(self)
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+        kind = self._device.type if self._device else "cuda" if torch.cuda.is_available() else "cpu"
+        self._plan = Plan(transform, dataset.kinds, kind, dataset.uniform)
+        if engine == "pipeline" and self._plan.split and self._plan.why_not_traced:
+            raise ValueError(
+                f"engine='pipeline' cannot run this transform: {self._plan.why_not_traced}; write engine='auto'"
+            )
+
+    # Epochs
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of an epoch, over all ranks."""
+        return len(self._order)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch; the same on every rank, and after a resume."""
+        return num_steps(self.num_samples, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in progress; between two passes, the one that comes."""
+        return self._progress.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is this epoch; without it, every pass is the next epoch."""
+        self._progress.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass over the epoch, or over its rest after `load_state_dict`.
+
+        Nothing happens before its first `next`.  Several may be open; the state follows the one begun last.
+        """
+        return _Iterator(self)
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream stands behind the last batch that was handed over: flat, under 1 KiB, equal on all ranks."""
+        return pack(self._progress.position, self._fingerprint())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Go on there with the next pass.  An iterator that has not begun goes there too.
+
+        Args:
+            state_dict: from `state_dict`, of any number of ranks, batch size or engine.
+            strict: False accepts the state of another dataset, order or seed.
+
+        Raises:
+            StateMismatchError: it does not fit; the loader is as it was.
+        """
+        self._progress.load(unpack(state_dict, self._fingerprint(), strict))
+
+    def seek(self, epoch: int | None, step: int) -> None:
+        """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
+        at = step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        self._progress.load(Position(self.epoch if epoch is None else epoch, samples_seen=at))
+
+    def _fingerprint(self) -> dict[str, int | str]:
+        return {
+            "seed": self.seed,
+            "order": self._order.fingerprint(),
+            "num_samples": self.num_samples,
+            "dataset": self.source.fingerprint(),
+        }
+
+    # Execution
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches arrive."""
+        return distributed.resolve_device(self._device)
+
+    @property
+    def engine(self) -> str:
+        """The execution that runs: "eager", "pipeline" or "debug"."""
+        return self._choose()[0]
+
+    @property
+    def engine_reason(self) -> str:
+        """Why this one."""
+        return self._choose()[1]
+
+    def _choose(self) -> tuple[str, str]:
+        why_not = self._plan.why_not_traced
+        if self._engine == "pipeline" and why_not:
+            return "eager", why_not
+        if self._engine != "auto":
+            return self._engine, f"engine={self._engine!r} was asked for"
+        if self.device.type == "cpu":
+            return "eager", "on the CPU, eager decoding in one thread beside torch's operators in another is fastest"
+        return ("eager", why_not) if why_not else ("pipeline", "on a GPU, a traced pipeline is fastest")
+
+    def _shard(self) -> distributed.Shard:
+        return distributed.resolve_shard(self._explicit, self._mesh)
+
+    def _begin(self) -> tuple[int, Position, Run]:
+        """Start a pass; everything that depends on this process is looked up here."""
+        shard, device = self._shard(), self.device
+        n = self.num_samples
+        num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
+        settings = Settings(
+            dataset=self.source,
+            plan=self._plan,
+            seed=self.seed,
+            rank=shard.rank,
+            device=device,
+            engine=self.engine,
+            batch_size=self.batch_size,
+            num_threads=self._num_threads or distributed.default_num_threads(),
+            prefetch=self.prefetch,
+            pad_value=self._pad_value,
+            pad_multiple=self._pad_multiple,
+            policy=self._policy,
+        )
+        number, start = self._progress.begin()
+        # Drawn here, in the caller's thread: a sampler may use the global generators.
+        order = self._order.epoch(start.epoch, start.key)
+        left = n - start.samples_seen
+        if 0 < left < shard.world_size and not (self.drop_last or self.pad_last):
+            warnings.warn(
+                f"{left} samples of the epoch are left for {shard.world_size} ranks: some repeat one (valid is False)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        steps = _steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last)
+        run = Run(settings, steps)
+        self._runs.add(run)
+        return number, start, run
+
+    # Lifecycle
+
+    def close(self) -> None:
+        """End every open pass and its threads; a new pass may begin later."""
+        for run in list(self._runs):
+            run.close()
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_runs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _runs=weakref.WeakSet())
+
+    def __repr__(self) -> str:
+        return f"DataLoader({self.source.fingerprint()}, batch_size={self.batch_size}, order={self._order.fingerprint()!r}, seed={self.seed})"
+
+
+class _Iterator:
+    """One pass.  It owns the run: when it is dropped, or the interpreter exits, the run's threads end."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._run: Run | None = None
+        self._ended = False
+        self._pid = os.getpid()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._next()
+        except Exception as error:
+            # An error that the caller keeps must not keep this iterator, and so the threads, by its traceback.
+            while (traceback := error.__traceback__) and traceback.tb_frame.f_globals is globals():
+                error.__traceback__ = traceback.tb_next
+            forget_frames(error)
+            caught = error
+        del self
+        raise caught
+
+    def _next(self) -> Any:
+        loader = self._loader
+        if self._ended:
+            raise StopIteration
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                "this iterator was made in another process, and its threads did not come along: call iter(loader) here"
+            )
+        if self._run is None:
+            self._number, self._position, self._run = loader._begin()
+            self._finalizer = weakref.finalize(self, self._run.close)
+        try:
+            work = self._run.next(loader._timeout)
+        except StopIteration:
+            self._end()
+            loader._progress.move(self._number, self._position._replace(finished=True))
+            raise
+        loader.bad_samples += work.bad
+        self._position = work.step.end
+        if work.error is not None:
+            raise work.error
+        _hand_over(work, loader.device)
+        loader._progress.move(self._number, self._position)
+        return as_output(work.batch, loader.output)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._finalizer()
+
+
+def _hand_over(work: Work, device: torch.device) -> None:
+    """On a GPU: the consumer's stream uses memory of ours.  The data is complete already."""
+    if device.type != "cuda":
+        return
+    stream = torch.cuda.current_stream(device)
+    for value in work.batch.values():
+        for tensor in value if isinstance(value, Padded) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                tensor.record_stream(stream)
+
+
+def _steps(
+    order: EpochOrder,
+    n: int,
+    start: Position,
+    batch_size: int,
+    shard: distributed.Shard,
+    drop_last: bool,
+    pad_last: bool,
+) -> Iterator[Step]:
+    at = start
+    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last)) is not None:
+        end = at._replace(samples_seen=taken.end)
+        yield Step(at, end, order(taken.positions), taken.valid)
+        at = end
+
+
+def _integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < smallest or (largest is not None and value > largest):
+        bound = f"at least {smallest}" if largest is None else f"in [{smallest}, {largest}]"
+        raise ValueError(f"{name} must be {bound}, got {value}")
+    return value
+
+
+def _one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -1,0 +1,98 @@
+"""A bounded queue and the thread that fills it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Prefetcher(Generic[T]):
+    """Iterates in a thread of its own, `depth` items ahead.
+
+    The thread lives until the items end or `close`.  It holds nothing but the source and the queue, so that whoever
+    owns the prefetcher can be collected while it works.  The source is iterated and closed in that thread alone.
+
+    Args:
+        source: called in the thread; gives the iterator.
+        depth: how many finished items may wait.
+        name: of the thread.
+    """
+
+    def __init__(self, source: Callable[[], Iterator[T]], depth: int, name: str) -> None:
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()  # re-entrant: a garbage collection inside may close us
+        self._depth = depth
+        self._closed = self._ended = False
+        self._failure: BaseException | None = None
+        # A daemon: the interpreter would wait for others before it runs the finalizers that end them.
+        self._thread = threading.Thread(target=self._produce, args=(source,), name=name, daemon=True)
+        self._thread.start()
+
+    def _produce(self, source: Callable[[], Iterator[T]]) -> None:
+        failure: BaseException | None = None
+        try:
+            iterator = source()
+            try:
+                for item in iterator:
+                    if not self._put(item):
+                        break
+                    del item  # not kept while the next one is made
+            finally:
+                close = getattr(iterator, "close", None)
+                if close is not None:
+                    close()
+        except BaseException as error:
+            failure = error
+        with self._changed:
+            self._failure, self._ended = failure, True
+            self._changed.notify_all()
+
+    def _put(self, item: T) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()
+            return not self._closed
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self.get(None)
+
+    def get(self, timeout: float | None) -> T:
+        """The next item.
+
+        Raises:
+            StopIteration: there is none, or the prefetcher is closed.
+            TimeoutError: none came within `timeout` seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
+                raise TimeoutError
+            if self._items and not self._closed:
+                item = self._items.popleft()
+                self._changed.notify_all()
+                return item
+            failure, self._failure = self._failure, None
+        if failure is not None and not self._closed:
+            raise failure
+        raise StopIteration
+
+    def stop(self) -> None:
+        """Tell the thread to end, without waiting for it."""
+        with self._changed:
+            self._closed = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread's end; False where it did not come within `timeout` seconds.  Any thread may call it."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()

@@ -1,0 +1,145 @@
+"""Where a loader stands: positions, the state that goes into a checkpoint, and which epoch comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .errors import StateMismatchError
+
+VERSION = 1
+_LIMIT = 2**31  # of epochs and cycles; both fit one 64-bit key
+
+
+class Position(NamedTuple):
+    """A place in the stream.
+
+    Attributes:
+        epoch: the epoch.
+        cycle: how often this epoch was begun before.  It counts only where the caller sets the epochs by `set_epoch`
+            and iterates twice without it; each cycle is another order.
+        samples_seen: samples of the epoch handed over so far, over all ranks.
+        finished: the pass over the epoch was completed, so that the next one begins the next epoch.
+    """
+
+    epoch: int = 0
+    cycle: int = 0
+    samples_seen: int = 0
+    finished: bool = False
+
+    @property
+    def key(self) -> int:
+        """What the order and the random numbers of this pass are derived from."""
+        return self.cycle * 2**32 + self.epoch
+
+
+def pack(position: Position, fingerprint: Mapping[str, int | str]) -> dict[str, Any]:
+    """The state: flat, plain values, always the same keys, nothing of the rank in it."""
+    return {"version": VERSION, **position._asdict(), **fingerprint}
+
+
+def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True) -> Position:
+    """The position in a state that belongs to this stream.
+
+    Args:
+        state: what `pack` gave, perhaps by way of JSON or `torch.load`.
+        fingerprint: this loader's, compared with the state's.
+        strict: False accepts another fingerprint; the numbers must still be possible here.
+
+    Raises:
+        StateMismatchError: one line for each difference.
+        TypeError: not a mapping.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"a loader's state is a dict, got {type(state).__name__}")
+    expected = pack(Position(), fingerprint)
+    lines = [f"{name}: missing" for name in expected if name not in state]
+    lines += [f"{name!s:.60}: not a key of version {VERSION}" for name in state if name not in expected]
+    if not lines:
+        compared = ("version", *fingerprint) if strict else ("version",)
+        lines = [
+            f"{name}: expected {expected[name]!r}, got {state[name]!r:.200}"
+            for name in compared
+            if type(state[name]) is not type(expected[name]) or state[name] != expected[name]
+        ]
+        samples = int(fingerprint["num_samples"])
+        for name, limit in (("epoch", _LIMIT - 1), ("cycle", _LIMIT - 1), ("samples_seen", samples)):
+            value = state[name]
+            if type(value) is not int or not 0 <= value <= limit:
+                lines.append(f"{name}: expected an integer in [0, {limit}], got {value!r:.200}")
+        if type(state["finished"]) is not bool:
+            lines.append(f"finished: expected True or False, got {state['finished']!r:.200}")
+    if lines:
+        raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
+    return Position(*(state[name] for name in Position._fields))
+
+
+class Progress:
+    """Which epoch the next pass is, and where it starts.
+
+    `set_epoch`, a loaded state, an early break and a finished pass all end in `begin`, which is called when an iterator
+    is asked for its first batch: until then nothing is decided, so trainers may call `iter`, `set_epoch` and
+    `load_state_dict` in any order.
+    """
+
+    def __init__(self) -> None:
+        self._next = Position()  # where the next pass starts, as far as it is decided
+        self._live: Position | None = None  # behind the last batch of the last pass
+        self._loaded: Position | None = None  # by load_state_dict, not begun yet
+        self._explicit = False  # the caller counts the epochs
+        self._pass = 0  # which pass may still move the position
+
+    @property
+    def position(self) -> Position:
+        """What a state taken now describes."""
+        return self._loaded or self._live or self._next
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the pass in progress; between passes, the next one's."""
+        at = self.position
+        return self._after(at).epoch if at.finished else at.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is this epoch from its start; a loaded state of the same epoch is continued instead."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < _LIMIT:
+            raise ValueError(f"epoch must be an integer in [0, {_LIMIT}), got {epoch!r}")
+        self._explicit = True
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            # A trainer that counts its epochs asks for the rest of this one, be it nothing.
+            self._loaded = self._loaded._replace(finished=False)
+            return
+        self._pass += 1
+        self._loaded = self._live = None
+        self._next = Position(epoch)
+
+    def load(self, position: Position) -> None:
+        """The next pass starts here; a pass that is open goes on, and no longer counts."""
+        self._pass += 1
+        self._loaded = position
+
+    def begin(self) -> tuple[int, Position]:
+        """Start a pass: a loaded position, an epoch that was set, or what follows the last pass.
+
+        Returns:
+            The pass's number, for `move`, and where it starts.
+        """
+        if self._loaded is not None:
+            start = self._after(self._loaded) if self._loaded.finished else self._loaded
+        elif self._live is not None:
+            start = self._after(self._live)
+        else:
+            start = self._next
+        self._loaded, self._live = None, start
+        self._pass += 1
+        return self._pass, start
+
+    def move(self, number: int, position: Position) -> None:
+        """A batch was handed over, or the pass ended.  Of several open passes, the one begun last counts."""
+        if number == self._pass:
+            self._live = position
+
+    def _after(self, position: Position) -> Position:
+        if self._explicit:
+            return Position(position.epoch, position.cycle + 1)
+        return Position(position.epoch + 1)

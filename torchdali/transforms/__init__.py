@@ -1,0 +1,31 @@
+"""Transforms with torchvision v2's names, arguments and defaults."""
+
+from .base import Compose, Transform
+from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
+from .function import traceable
+from .geometry import (
+    CenterCrop,
+    Decode,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+)
+
+__all__ = [
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "Decode",
+    "GaussianBlur",
+    "Normalize",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Resize",
+    "ToDtype",
+    "Transform",
+    "traceable",
+]

@@ -1,0 +1,117 @@
+"""A user's own function as a transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import TransformError
+from ..random import Rand
+
+if TYPE_CHECKING:
+    from .._dali import Ops
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Sample = dict[str, Any]
+
+
+def traceable(function: F) -> F:
+    """Mark `f(sample, rand, ops)` as one that may be traced into a pipeline.
+
+    It is called once, with `ops` as DALI's pipeline functions, and what it did then is repeated for every batch: it
+    must do the same for each batch, by `ops` and `rand` alone.  A function that is not marked is never traced.
+    """
+    function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
+    return function
+
+
+class FunctionRand:
+    """What a function gets as `rand`: numbers for each sample, as batches of DALI.
+
+    `uniform`, `normal`, `integers`, `bernoulli`, `choice` are those of `torchdali.random.Rand`, keyed by (seed, epoch,
+    sample index) and by the order of the calls: make the same calls for every batch.
+
+    Attributes:
+        device: "cpu" or "gpu", for DALI's `device=` arguments.
+        host: the same numbers as numpy arrays.
+    """
+
+    def __init__(self, host: Rand, device: str, feed: Callable[[Any], Any], make_rng: Callable[[], Any] | None) -> None:
+        self.host, self.device = host, device
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self._feed, self._make_rng = feed, make_rng
+        self._ndd: Any = None
+
+    @property
+    def ndd(self) -> Any:
+        """A `ndd.random.RNG` for this batch, for `rng=`; made anew from (seed, rank, epoch, position) each time."""
+        if self._make_rng is None:
+            raise TransformError("rand.ndd has no place in a traceable function: use rand.uniform and the like")
+        if self._ndd is None:
+            self._ndd = self._make_rng()
+        return self._ndd
+
+    def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        self.calls.append((method, args, kwargs))
+        return self._feed(getattr(self.host, method)(*args, **kwargs))
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
+        """float32 in [low, high)."""
+        return self._draw("uniform", low, high, shape)
+
+    def normal(self, mean: Any = 0.0, std: Any = 1.0, shape: Any = ()) -> Any:
+        """float32, normally distributed."""
+        return self._draw("normal", mean, std, shape)
+
+    def integers(self, low: Any, high: Any = None, shape: Any = ()) -> Any:
+        """int64 in [low, high), or [0, low)."""
+        return self._draw("integers", low, high, shape)
+
+    def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Any:
+        """int32, 1 with probability p."""
+        return self._draw("bernoulli", p, shape)
+
+    def choice(self, values: Any, p: Any = None, shape: Any = ()) -> Any:
+        """One of `values`."""
+        return self._draw("choice", values, p, shape)
+
+
+class Function:
+    """A function among transforms: it sees whole samples, as a dict of batches."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.traceable: bool = getattr(function, "__torchdali_traceable__", False)
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def __call__(self, ops: Ops, sample: Sample, rand: FunctionRand) -> Sample:
+        """Call it and check what it gives.
+
+        Raises:
+            TransformError: it returned no dict of batches.
+        """
+        given = _Fields(sample)
+        result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
+        if not isinstance(result, dict) or not result:
+            got = "nothing (is a return missing?)" if result is None else type(result).__name__
+            raise TransformError(
+                f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
+            )
+        for field, value in result.items():
+            if not isinstance(field, str) or not (hasattr(value, "evaluate") or type(value).__name__ == "DataNode"):
+                raise TransformError(
+                    f"the transform {self.name} must return DALI batches, got {type(value).__name__} for {field!r}: "
+                    "wrap host data in ndd.as_batch, and leave torch tensors to the loader"
+                )
+        return dict(result)
+
+
+class _Fields(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(
+            f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): numbers and objects travel beside DALI"
+        )

@@ -1,0 +1,100 @@
+"""What trainers look for on a loader besides iterating it.
+
+Lightning asks for a sampler with `set_epoch`; Accelerate's `skip_first_batches` builds a torch DataLoader out of
+`dataset`, `batch_sampler` and `collate_fn`.  These are views: the batch sampler yields tokens (epoch, step), and the
+dataset turns a token into that whole batch, which makes skipping an exact seek.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import Dataset, Sampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from .loader import DataLoader
+
+Token = tuple["int | None", int]
+
+
+class EpochSampler(Sampler[int]):
+    """The loader's order as a sampler: takes the epoch, knows the length."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return self._loader.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+
+class SequentialEpochSampler(EpochSampler, SequentialSampler):
+    """The same for an unshuffled loader; Lightning's `overfit_batches` asks for this class."""
+
+
+class BatchTokens:
+    """The loader's steps as a batch sampler that yields one token for each."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._epoch: int | None = None
+        self.sampler = loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._loader.drop_last
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[Token]]:
+        for k in range(len(self)):
+            yield [(self._epoch, k)]
+
+
+class DatasetView(Dataset[Any]):
+    """The loader's dataset, which also gives whole batches for tokens."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self._iterator: Iterator[Any] | None = None
+        self._next: Token | None = None
+
+    def __len__(self) -> int:
+        return self._loader.num_samples
+
+    def __getitem__(self, index: int) -> Any:
+        return self._loader.source[index]
+
+    def __getitems__(self, tokens: list[Token]) -> list[Any]:
+        (token,) = tokens
+        if self._iterator is None or token != self._next:
+            self._loader.seek(*token)
+            self._iterator = iter(self._loader)
+        self._next = (token[0], token[1] + 1)
+        return [next(self._iterator)]
+
+    def __getattr__(self, name: str) -> Any:
+        # `loader.dataset.classes` and the like; not while unpickling, when there is no loader yet.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader.source, name)
+
+
+def only(batches: list[Any]) -> Any:
+    """The collate function of tokens: there is one batch."""
+    return batches[0]
