@@ -1,0 +1,40 @@
+"""Shared by all tests: real image folders, and the rule that nothing is left behind."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from torchdali.testing import make_image_folder
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("torchdali")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """Every loader's threads end with it."""
+    yield
+    import gc
+    import time
+
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while our_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not our_threads()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """22 JPEGs of different sizes in two classes; do not change it."""
+    return make_image_folder(tmp_path_factory.mktemp("folder"), classes=2, per_class=11)
+
+
+@pytest.fixture
+def own_folder(tmp_path) -> Path:
+    """The same, to be changed."""
+    return make_image_folder(tmp_path / "folder", classes=2, per_class=11)
