@@ -103,9 +103,10 @@ class TracedOps(Ops):
 
     @property
     def math(self) -> ModuleType:
-        from nvidia.dali import math
+        import nvidia.dali.math as math
 
-        return math
+        module: ModuleType = math
+        return module
 
     def as_dtype(self, dtype: torch.dtype) -> Any:
         return getattr(dynamic(), str(dtype).removeprefix("torch.")).type_id
@@ -151,6 +152,8 @@ def image_sizes(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
 def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
     """One batch of dynamic mode from one value a sample."""
     ndd = dynamic()
+    if isinstance(values, np.ndarray):
+        values = np.ascontiguousarray(values)  # DALI takes nothing else
     return ndd.as_batch(values, layout=layout) if layout else ndd.as_batch(values)
 
 
@@ -220,6 +223,12 @@ def context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | 
     if device.type == "cpu":
         return ndd.EvalContext(num_threads=num_threads)
     return ndd.EvalContext(num_threads=num_threads, device_id=device.index, cuda_stream=stream)
+
+
+def new_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream from PyTorch's pool, which outlives whatever is used on it."""
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream
 
 
 def current_stream(stream: torch.cuda.Stream | None) -> Any:

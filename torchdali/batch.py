@@ -55,7 +55,7 @@ class Padded(NamedTuple):
 class BadSample(NamedTuple):
     """A sample that failed and what was done: an entry of `DataLoader.bad_samples`."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple's method of this name
     path: str | None
     stage: str
     reason: str

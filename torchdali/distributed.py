@@ -27,11 +27,14 @@ def check_shard(rank: int | None, world_size: int | None) -> Shard | None:
 
     Raises:
         ValueError: only one of them, or a rank outside [0, world_size).
+        TypeError: no integers.
     """
     if rank is None and world_size is None:
         return None
     if rank is None or world_size is None:
         raise ValueError(f"rank and world_size go together, got rank={rank} world_size={world_size}")
+    if any(isinstance(value, bool) or not isinstance(value, int) for value in (rank, world_size)):
+        raise TypeError(f"rank and world_size must be integers, got rank={rank!r} world_size={world_size!r}")
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"rank must be in [0, world_size), got rank={rank} world_size={world_size}")
     return Shard(rank, world_size)
@@ -42,13 +45,15 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
 
     Raises:
         RuntimeError: WORLD_SIZE without RANK and without a process group.
-        ValueError: a mesh of several dimensions.
+        ValueError: a mesh of several dimensions or without this process, or variables that cannot be.
     """
     if explicit is not None:
         return explicit
     if mesh is not None:
         if mesh.ndim != 1:
             raise ValueError(f'mesh must be the 1-d data-parallel mesh, such as mesh["dp"], got {mesh.ndim} dimensions')
+        if mesh.get_coordinate() is None:
+            raise ValueError(f"this process is not in the mesh it was given: {mesh}")
         return Shard(mesh.get_local_rank(), mesh.size())
     dist = torch.distributed
     if dist.is_available() and dist.is_initialized():
@@ -61,11 +66,16 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
             f"WORLD_SIZE={world_size} but there is no RANK and no process group: "
             "pass rank= and world_size=, or call torch.distributed.init_process_group first"
         )
-    return Shard(_env("RANK", 0), world_size)
+    rank = _env("RANK", 0)
+    if rank >= world_size:
+        raise ValueError(f"the environment variables RANK={rank} and WORLD_SIZE={world_size} do not fit together")
+    return Shard(rank, world_size)
 
 
 def resolve_device(device: str | int | torch.device | None) -> torch.device:
-    """Explicit, else this process's GPU (LOCAL_RANK's, else the current one), else the CPU; a GPU always with its index.
+    """Explicit, else this process's GPU, else the CPU; a GPU always with its index.
+
+    Without an index it is the current GPU if that was chosen by `torch.cuda.set_device`, else LOCAL_RANK's.
 
     Raises:
         ValueError: a device that is neither "cpu" nor "cuda", or a GPU that is not there.
@@ -74,7 +84,7 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = check_device(device)
     if device.type == "cpu":
-        return device
+        return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r}, but torch sees no GPU here")
     index = device.index
@@ -88,11 +98,18 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device:
 
 
 def check_device(device: str | int | torch.device) -> torch.device:
-    """A torch device of a kind that torchdali serves."""
-    device = torch.device(device)
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be 'cpu' or 'cuda', got {str(device)!r}")
-    return device
+    """A torch device of a kind that torchdali serves.
+
+    Raises:
+        ValueError: any other.
+    """
+    try:
+        checked = torch.device(device)
+    except (RuntimeError, TypeError):
+        checked = None
+    if checked is None or checked.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:INDEX', got {device!r}")
+    return checked
 
 
 def default_num_threads() -> int:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S1, _S2, _S3 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 Words = NDArray[np.uint64]
+Shape = int | Sequence[int]
 
 
 def mix(x: Words) -> Words:
@@ -44,6 +45,10 @@ def _words(x: ArrayLike | int) -> Words:
     return np.atleast_1d(np.asarray(x).astype(np.uint64))
 
 
+def _dims(shape: Shape) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, Sequence) else (int(shape),)
+
+
 def derive(seed: int, *numbers: int) -> int:
     """One 64-bit number from a seed and any numbers, for seeding other generators."""
     key = _words(seed)
@@ -61,6 +66,8 @@ class Rand:
     """Random numbers for the samples of one batch, as numpy arrays with one row for each sample.
 
     Every call is another draw: the n-th call gives, for one sample, the same numbers in any batch that holds it.
+
+    Bounds, means and the like are numbers, or arrays with one row for each sample.
 
     Args:
         seed: the loader's seed.
@@ -81,73 +88,101 @@ class Rand:
         child._keys, child._draw = fold(self._keys, 0xC41D + number), 0
         return child
 
-    def words(self, shape: int | Sequence[int] = ()) -> Words:
+    def words(self, shape: Shape = ()) -> Words:
         """[N, *shape] independent 64-bit words."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        lanes = np.arange(math.prod(shape), dtype=np.uint64)
+        dims = _dims(shape)
+        lanes = np.arange(1, math.prod(dims) + 1, dtype=np.uint64)
         key = fold(self._keys, self._draw)
         self._draw += 1
-        return mix(key[:, None] + (lanes + np.uint64(1)) * _GAMMA).reshape(len(key), *shape)
+        return mix(key[:, None] + lanes * _GAMMA).reshape(len(key), *dims)
 
-    def _unit(self, shape: int | Sequence[int]) -> NDArray[np.float64]:
-        out: NDArray[np.float64] = (self.words(shape) >> np.uint64(11)) * 2.0**-53
+    def _unit(self, shape: Shape) -> NDArray[np.float64]:
+        return (self.words(shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def _rows(self, value: Any, dtype: DTypeLike, shape: Shape) -> NDArray[Any]:
+        """An argument that broadcasts against [N, *shape]: a number, or one row for each sample."""
+        array, ndim = np.asarray(value, dtype), 1 + len(_dims(shape))
+        if array.ndim == 0:
+            return array
+        if len(array) not in (1, len(self)) or array.ndim > ndim:
+            raise ValueError(
+                f"an argument must be a number, or an array of one row for each of the {len(self)} samples, "
+                f"got one of shape {array.shape}"
+            )
+        return array.reshape(array.shape + (1,) * (ndim - array.ndim))
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Shape = ()) -> NDArray[np.float32]:
+        """[N, *shape] float32 in [low, high); `low` itself where they are equal.
+
+        Raises:
+            ValueError: low > high.
+        """
+        low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
+        if not np.all(low <= high):
+            raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
+        below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
+        # Rounding to float32 may land on `high`.
+        out: NDArray[np.float32] = np.minimum((low + (high - low) * self._unit(shape)).astype(np.float32), below)
         return out
 
-    def uniform(
-        self, low: ArrayLike = 0.0, high: ArrayLike = 1.0, shape: int | Sequence[int] = ()
-    ) -> NDArray[np.float32]:
-        """[N, *shape] float32 in [low, high)."""
-        low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-        out = (low + (high - low) * self._unit(shape)).astype(np.float32)
-        # Rounding to float32 may land on `high`.
-        return np.where(high > low, np.minimum(out, np.nextafter(np.float32(high), np.float32(low))), out)
+    def normal(self, mean: Any = 0.0, std: Any = 1.0, shape: Shape = ()) -> NDArray[np.float32]:
+        """[N, *shape] float32, normally distributed (Box and Muller, 1958).
 
-    def normal(
-        self, mean: ArrayLike = 0.0, std: ArrayLike = 1.0, shape: int | Sequence[int] = ()
-    ) -> NDArray[np.float32]:
-        """[N, *shape] float32, normally distributed (Box and Muller, 1958)."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        u = self._unit((2, *shape))
+        Raises:
+            ValueError: a negative std.
+        """
+        mean, std = self._rows(mean, np.float64, shape), self._rows(std, np.float64, shape)
+        if not np.all(std >= 0):
+            raise ValueError(f"std must not be negative, got {std}")
+        u = self._unit((2, *_dims(shape)))
         z = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])
-        return (np.asarray(mean) + np.asarray(std) * z).astype(np.float32)
+        out: NDArray[np.float32] = (mean + std * z).astype(np.float32)
+        return out
 
-    def integers(self, low: ArrayLike, high: ArrayLike | None = None, shape: int | Sequence[int] = ()) -> Any:
-        """[N, *shape] int64 in [low, high), or [0, low) with one argument; bounds may be arrays of one row a sample.
+    def integers(self, low: Any, high: Any = None, shape: Shape = ()) -> NDArray[np.int64]:
+        """[N, *shape] int64 in [low, high), or [0, low) with one argument.
 
         Raises:
             ValueError: an empty range.
         """
-        low, high = (np.zeros_like(low), low) if high is None else (low, high)
-        low, high = np.asarray(low, np.int64), np.asarray(high, np.int64)
-        if np.any(high <= low):
+        low, high = (0, low) if high is None else (low, high)
+        low, high = self._rows(low, np.int64, shape), self._rows(high, np.int64, shape)
+        if not np.all(low < high):
             raise ValueError(f"integers needs low < high, got low={low} high={high}")
-        # The product keeps 53 bits: below 2**21 values the bias is under 2**-32.
-        return low + np.minimum((self._unit(shape) * (high - low)).astype(np.int64), high - low - 1)
+        # A remainder of 64 bits: below 2**32 values the bias is under 2**-32.
+        span = (high - low).astype(np.uint64)
+        out: NDArray[np.int64] = low + (self.words(shape) % span).astype(np.int64)
+        return out
 
-    def bernoulli(self, p: ArrayLike = 0.5, shape: int | Sequence[int] = ()) -> NDArray[np.int32]:
-        """[N, *shape] int32, 1 with probability `p`."""
-        if np.any(np.asarray(p) < 0) or np.any(np.asarray(p) > 1):
+    def bernoulli(self, p: Any = 0.5, shape: Shape = ()) -> NDArray[np.int32]:
+        """[N, *shape] int32, 1 with probability `p`.
+
+        Raises:
+            ValueError: p outside [0, 1].
+        """
+        p = self._rows(p, np.float64, shape)
+        if not np.all((p >= 0) & (p <= 1)):
             raise ValueError(f"p must be in [0, 1], got {p}")
-        return (self._unit(shape) < p).astype(np.int32)
+        out: NDArray[np.int32] = (self._unit(shape) < p).astype(np.int32)
+        return out
 
-    def choice(
-        self, values: int | Sequence[Any], p: Sequence[float] | None = None, shape: int | Sequence[int] = ()
-    ) -> Any:
-        """[N, *shape] of `values` (or of range(values)), each with its weight in `p`.
+    def choice(self, values: int | Sequence[Any], p: Sequence[float] | None = None, shape: Shape = ()) -> NDArray[Any]:
+        """[N, *shape] of `values` (or of range(values)), each with its weight in `p`; equal weights without.
 
         Raises:
             ValueError: no values, or weights that do not fit.
         """
-        options = np.arange(values) if isinstance(values, int) else np.asarray(values)
+        options = np.arange(values) if isinstance(values, (int, np.integer)) else np.asarray(values)
         if not len(options):
             raise ValueError("choice needs at least one value")
         if p is None:
             return options[self.integers(len(options), shape=shape)]
         weights = np.asarray(p, np.float64)
-        if weights.shape != (len(options),) or np.any(weights < 0) or not weights.sum() > 0:
+        if weights.shape != (len(options),) or not np.all(weights >= 0) or not 0 < weights.sum() < np.inf:
             raise ValueError(f"p must hold {len(options)} weights, none negative and not all zero, got {p}")
-        edges = np.cumsum(weights) / weights.sum()
-        return options[np.minimum(np.searchsorted(edges, self._unit(shape), side="right"), len(options) - 1)]
+        edges = np.cumsum(weights)
+        # The last edge is exactly 1, above every draw; a weight of zero has no room between its edges.
+        return options[np.searchsorted(edges / edges[-1], self._unit(shape), side="right")]
 
     def permutations(self, n: int) -> NDArray[np.int64]:
         """[N, n] int64, a random order of range(n) in each row."""

@@ -42,7 +42,7 @@ class Order(Protocol):
 
     def __len__(self) -> int: ...
 
-    def epoch(self, epoch: int, key: int) -> EpochOrder:
+    def epoch(self, epoch: int, key: int, /) -> EpochOrder:
         """The order of an epoch; `key` tells apart the cycles of one epoch too (`state.Position.key`)."""
         ...
 
@@ -60,7 +60,7 @@ class Sequential:
     def __len__(self) -> int:
         return self.n
 
-    def epoch(self, epoch: int, key: int) -> EpochOrder:
+    def epoch(self, _epoch: int, _key: int) -> EpochOrder:
         return lambda positions: Rows(positions, positions.astype(np.uint64))
 
     def fingerprint(self) -> str:
@@ -76,7 +76,7 @@ class Shuffled:
     def __len__(self) -> int:
         return self.n
 
-    def epoch(self, epoch: int, key: int) -> EpochOrder:
+    def epoch(self, _epoch: int, key: int) -> EpochOrder:
         permutation = Permutation(self.n, derive(self.seed, 0x0DE5, key))
 
         def at(positions: Indices) -> Rows:
@@ -94,10 +94,12 @@ class Drawn:
 
     Every generator that a sampler may use is seeded for the draw and put back afterwards: the sampler's own
     `generator`, and the global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
+    The first draw is made twice: randomness from elsewhere would lose samples, silently, at a resume and on other ranks.
 
     Raises:
-        TypeError: the sampler has no length, shards by itself, or yields batches.
-        ValueError: it yields an index outside the dataset, or more or fewer than its length.
+        TypeError: the sampler has no length, shards by itself, or yields no integers.
+        ValueError: it is empty, yields an index outside the dataset, more or fewer than its length, or another order
+            from the same seeds.
     """
 
     def __init__(self, sampler: Iterable[int], dataset_size: int, seed: int) -> None:
@@ -115,6 +117,9 @@ class Drawn:
         self.sampler: Any = sampler
         self.dataset_size, self.seed = dataset_size, seed
         self._fingerprint: str | None = None
+        self._repeats = False  # it was seen to give the same order again
+        if not len(self):
+            raise ValueError(f"sampler must give at least one index, and len({type(sampler).__name__}) is 0")
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -131,55 +136,67 @@ class Drawn:
         return self._fingerprint
 
     def _draw(self, epoch: int, key: int) -> Indices:
+        indices = self._draw_once(epoch, key)
+        if not self._repeats and not np.array_equal(indices, self._draw_once(epoch, key)):
+            raise ValueError(
+                f"sampler must give the same order from the same seeds, and {type(self.sampler).__name__} gave two: take "
+                "its randomness from torch's, numpy's or Python's global generator, from a torch.Generator in its "
+                "attribute `generator`, or from set_epoch"
+            )
+        self._repeats = True
+        return indices
+
+    def _draw_once(self, epoch: int, key: int) -> Indices:
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
         name = type(self.sampler).__name__
         with _seeded(derive(self.seed, 0xD4A3, key), getattr(self.sampler, "generator", None)):
             drawn = list(self.sampler)
+        if len(drawn) != len(self):
+            raise ValueError(f"{name} says len {len(self)} and yielded {len(drawn)} indices")
         try:
-            indices = np.asarray(drawn, np.int64) if drawn else np.zeros(0, np.int64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"sampler must yield integers, {name} yielded {drawn[0]!r}") from error
-        if indices.ndim != 1:
-            raise TypeError(f"sampler must yield integers, {name} yielded {drawn[0]!r}: for batches write batch_size=")
-        if len(indices) != len(self):
-            raise ValueError(f"{name} says len {len(self)} and yielded {len(indices)} indices")
-        if len(indices) and not 0 <= indices.min() <= indices.max() < self.dataset_size:
+            indices = np.asarray(drawn)
+        except ValueError:  # lists of different lengths
+            indices = np.asarray(drawn, object)
+        if indices.dtype.kind not in "iu" or indices.ndim != 1:
+            first = drawn[0]
+            batches = ": for batches write batch_size=" if isinstance(first, (list, tuple)) or np.ndim(first) else ""
+            raise TypeError(f"sampler must yield integers, {name} yielded {first!r:.200}{batches}")
+        if indices.min() < 0 or indices.max() >= self.dataset_size:
             raise ValueError(
                 f"{name} yielded indices {indices.min()}..{indices.max()} for a dataset of {self.dataset_size} samples"
             )
-        return indices
+        return indices.astype(np.int64, copy=False)
 
 
 def _occurrences(indices: Indices) -> Indices:
     """How often each element stood before, so that a sample drawn twice is augmented in two ways."""
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
-    ranks = np.arange(len(indices))
-    first = (
-        np.maximum.accumulate(np.where(np.r_[True, ordered[1:] != ordered[:-1]], ranks, 0)) if len(indices) else ranks
-    )
+    places = np.arange(len(indices))
+    first = np.maximum.accumulate(np.where(np.r_[True, ordered[1:] != ordered[:-1]], places, 0))
     out = np.empty_like(indices)
-    out[order] = ranks - first
+    out[order] = places - first
     return out
 
 
 @contextmanager
-def _seeded(seed: int, generator: torch.Generator | None) -> Iterator[None]:
-    python, legacy, own = random.getstate(), np.random.get_state(), generator and generator.get_state()
+def _seeded(seed: int, own: Any) -> Iterator[None]:
+    """A block in which the global generators, and `own` if it is torch's, start from a seed; then they are put back."""
+    python, legacy = random.getstate(), np.random.get_state()
+    generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
+    states = [generator.get_state() for generator in generators]
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed % 2**63)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
-            if generator is not None:
-                generator.manual_seed(seed % 2**63)
-            yield
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        for generator in generators:
+            generator.manual_seed(seed % 2**63)
+        yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
-        if generator is not None and own is not None:
-            generator.set_state(own)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 class Cut(NamedTuple):
@@ -222,9 +239,12 @@ def num_steps(n: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: 
         ValueError: there would be none, or a rank would get no sample.
     """
     size = batch_size * shard.world_size
+    if n < 1:
+        raise ValueError("the epoch is empty: there are no samples")
     if drop_last and n < size:
         raise ValueError(
-            f"drop_last=True leaves no batch: {n} samples, and batch_size {batch_size} x {shard.world_size} ranks is {size}"
+            f"drop_last=True leaves no batch of the {n} samples: "
+            f"batch_size {batch_size} x {shard.world_size} ranks is {size}"
         )
     if n < shard.world_size and not pad_last:
         raise ValueError(
@@ -236,12 +256,20 @@ def num_steps(n: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: 
 
 
 def step_start(n: int, k: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:
-    """The global position at which step k of an epoch begins."""
+    """The global position at which step k of an epoch begins; behind its last step, where the epoch ends.
+
+    Raises:
+        ValueError: a negative step.
+    """
+    if k < 0:
+        raise ValueError(f"step must not be negative, got {k}")
     size = batch_size * shard.world_size
     # All but the last two steps are whole.
     whole = max(0, min(k, n // size - 1))
     position = whole * size
     for _ in range(k - whole):
         step = cut(n, position, batch_size, shard, drop_last, pad_last)
-        position = n if step is None else step.end
+        if step is None:
+            break
+        position = step.end
     return position

@@ -63,9 +63,9 @@ def _row(name: str, value: Any, sizes: Any, i: int) -> bytes:
         return f"{name}={value!r};".encode()
     if sizes is not None:
         extent = sizes[i].tolist()
-        value = value[(..., *(slice(0, n) for n in extent))]
+        value = value[tuple([..., *(slice(0, n) for n in extent)])]
     value = value.detach().cpu().contiguous()
-    return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + value.flatten().view(torch.uint8).numpy().tobytes()
+    return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + bytes(value.flatten().view(torch.uint8).numpy())
 
 
 def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> list[StreamStep]:

@@ -34,7 +34,7 @@ class Eager:
     def __init__(self, fetcher: Fetcher, device: torch.device, rank: int, num_threads: int, sync: bool = False) -> None:
         ndd = _dali.dynamic()
         self.plan, self.fetcher, self.device, self.rank = fetcher.plan, fetcher, device, rank
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = _dali.new_stream(device) if device.type == "cuda" else None
         self._context = _dali.context(num_threads, device, self.stream)
         self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
         self.kind = "gpu" if self.stream else "cpu"
@@ -77,18 +77,18 @@ class Eager:
         for start, stop in plan.runs():
             draws = work.draws if start == 0 else self._draw_behind(start, stop, sample, rand)
             for k in range(start, stop):
-                step = plan.steps[k]
+                step = plan.transform(k)
                 for name in plan.pixels:
                     if name in sample and not (k == 0 and plan.decodes and name not in plan.encoded):
                         params = {key: feed(values) for key, values in draws[k][name].items()}
-                        sample[name] = step.transform(ops, sample[name], **params)  # type: ignore[union-attr]
+                        sample[name] = step.transform(ops, sample[name], **params)
             if stop < plan.split:
                 sample = self._call(plan.steps[stop], stop, ops, sample, work, rand, feed, calls)
         return sample
 
     def _draw_behind(self, start: int, stop: int, sample: dict[str, Any], rand: Rand) -> Draws:
         """Parameters behind a function, from the shapes that it gave."""
-        needed = any(self.plan._transform(k).needs_sizes for k in range(start, stop))
+        needed = any(self.plan.transform(k).needs_sizes for k in range(start, stop))
         sizes: FieldSizes = {
             name: np.array([shape[:2] for shape in _dali.shapes(sample[name])], np.int64) if needed else None
             for name in self.plan.pixels
@@ -105,12 +105,12 @@ class Eager:
         make_rng = None if function.traceable else lambda: _dali.dynamic().random.RNG(seed=seed)
         function_rand = FunctionRand(rand.child(k), self.kind, feed, make_rng)
         if function.traceable:
-            sample = function(ops, sample, function_rand)
+            result: dict[str, Any] = function(ops, sample, function_rand)
         else:
             with _dali.default_rng(seed):
-                sample = function(ops, sample, function_rand)
+                result = function(ops, sample, function_rand)
         calls += [(k, *call) for call in function_rand.calls]
-        return sample
+        return result
 
 
 def own(rows: _dali.Rows, device: torch.device) -> tuple[Any, str, list[tuple[int, ...]]]:

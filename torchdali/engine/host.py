@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import Padded
 from ..collate import Pool, collate_arrays, collate_numbers, pad_rows, padded_extent
 from ..errors import TransformError
-from ..transforms.base import Transform
 from .eager import check_decoded
 from .work import Fetcher, Work
 
@@ -29,7 +27,7 @@ class HostStage:
     Args:
         fetcher: the first stage.
         device: where batches are.
-        num_threads: how many samples are worked on at a time; 1: in the calling thread.
+        num_threads: how many samples are worked on at a time; 0: one, in the calling thread.
         pad_value, pad_multiple: for ragged fields.
     """
 
@@ -39,7 +37,7 @@ class HostStage:
         self.plan, self.fetcher, self.device = fetcher.plan, fetcher, device
         self.pad_value, self.pad_multiple = pad_value, pad_multiple
         self._pool = Pool()
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = _dali.new_stream(device) if device.type == "cuda" else None
         self._workers = num_threads
         self._threads: ThreadPoolExecutor | None = None
 
@@ -89,14 +87,11 @@ class HostStage:
             )
         actual = np.array([array.shape[:2] for array in arrays], np.int64)
         draws, sizes = work.draws, work.sizes.get(name)
-        if plan.functions:  # the last one is right in front of the host part
+        if plan.functions:  # drawn from the shapes that came out
             draws, ends = plan.draw((plan.split, len(plan.steps)), self.fetcher.rand(work), {name: actual})
             sizes = ends[name]
         sizes = actual if sizes is None else sizes
-        steps: list[tuple[Transform, dict[str, NDArray[Any]]]] = [
-            (plan.steps[k], draws[k][name])
-            for k in range(plan.split, len(plan.steps))  # type: ignore[misc]
-        ]
+        steps = [(plan.transform(k), draws[k][name]) for k in range(plan.split, len(plan.steps))]
         dtype = torch.from_numpy(arrays[0][:0]).dtype
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
@@ -123,7 +118,7 @@ class HostStage:
         return images if uniform else Padded(images, torch.from_numpy(sizes.copy()))
 
     def _each(self, run: Any, n: int) -> None:
-        if self._workers == 1 or n == 1:
+        if not self._workers:
             run(range(n))
             return
         if self._threads is None:

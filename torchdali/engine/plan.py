@@ -67,16 +67,17 @@ class Plan:
             if isinstance(step, Transform) and not step.on_dali:
                 where = "on a GPU" if device != "cpu" else "in front of a function"
                 raise ValueError(f"{step!r} has only a CPU form and can't run {where}")
-        self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self._transform(1).windowed
+        self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self.transform(1).windowed
         first = self.functions[0] if self.functions else len(self.steps)
         self.first_run = (0, first)
-        self.peeks = bool(self.encoded) and any(self._transform(k).needs_sizes for k in range(first))
+        self.peeks = bool(self.encoded) and any(self.transform(k).needs_sizes for k in range(first))
         # A function sees everything that DALI can hold.
         others = [name for name, kind in kinds.items() if kind == "array"] if self.functions else []
         self.inputs = (self.pixels if self.split else []) + others
         self.uniform = {name: self._uniform(uniform(name)) for name in self.pixels}
 
-    def _transform(self, k: int) -> Transform:
+    def transform(self, k: int) -> Transform:
+        """Step k; a function counts as one without parameters."""
         step = self.steps[k]
         return step if isinstance(step, Transform) else Transform()
 
@@ -96,7 +97,7 @@ class Plan:
             if not function.traceable:
                 return f"the function {function.name} is not marked with transforms.traceable"
             for later in range(k + 1, self.split):
-                if self._transform(later).needs_sizes:
+                if self.transform(later).needs_sizes:
                     return (
                         f"{type(self.steps[later]).__name__} needs the sizes of the images that {function.name} makes"
                     )
@@ -111,7 +112,7 @@ class Plan:
             draws[k] = {}
             for name in sizes:
                 # The same numbers for each field of a sample: an image and its mask are flipped together.
-                draws[k][name], sizes[name] = self._transform(k).make_params(rand.child(k), sizes[name])
+                draws[k][name], sizes[name] = self.transform(k).make_params(rand.child(k), sizes[name])
         if self.fused and run[0] == 0:
             for name in self.encoded:
                 whole = before[name]

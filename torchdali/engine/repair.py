@@ -158,7 +158,7 @@ class Repair:
                 isinstance(answer, str) or not isinstance(answer, (int, np.integer))
             ):
                 raise TypeError(f'on_bad_sample must return "raise", "substitute" or an index, got {answer!r}')
-            other = drawn if answer in ("substitute", None) else int(answer)  # type: ignore[arg-type]
+            other = drawn if answer in ("substitute", None) else int(answer)
             if not 0 <= other < len(self._fetcher.dataset):
                 raise IndexError(
                     f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.dataset)} samples"

@@ -49,9 +49,10 @@ class Run:
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
         s = settings
         inline = s.prefetch == 0 or s.engine == "debug"
+        self.closed = False
         self._busy: dict[str, Position] = {}
         self._fetcher = Fetcher(s.dataset, s.plan, s.seed)
-        workers = 1 if inline else s.num_threads
+        workers = 0 if inline else s.num_threads
         self._host = HostStage(self._fetcher, s.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:
@@ -80,8 +81,9 @@ class Run:
                 yield work
 
         self._stages: list[Prefetcher[Work]] = []
+        self._last: Iterator[Work] | Prefetcher[Work]
         if inline:
-            self._last: Iterator[Work] = finish(decode(fetch()))
+            self._last = finish(decode(fetch()))
             return
         first = self._start(fetch, 1, "read")
         # Without host part the last stage is only a hand-over, which the second thread can do.
@@ -101,12 +103,16 @@ class Run:
 
         Raises:
             StopIteration: there is none.
+            RuntimeError: the run is closed.
             LoaderTimeoutError: none came within `timeout` seconds.
         """
-        if not isinstance(self._last, Prefetcher):
-            return next(self._last)
+        if self.closed:
+            raise RuntimeError("this pass was ended by close(): break out of the loop, or call iter(loader) again")
+        last = self._last
+        if not isinstance(last, Prefetcher):
+            return next(last)
         try:
-            return self._last.get(timeout)
+            return last.get(timeout)
         except TimeoutError as error:
             where = ", ".join(
                 f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
@@ -117,6 +123,7 @@ class Run:
 
     def close(self) -> None:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
+        self.closed = True
         for stage in self._stages:
             stage.stop()
         if not self._stages and hasattr(self._last, "close"):

@@ -135,5 +135,5 @@ class Fetcher:
             if self.plan.kinds[name] == "image":
                 sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
             else:
-                sizes[name] = _dali.image_sizes(column) if self.plan.peeks else None
+                sizes[name] = _dali.image_sizes(list(column)) if self.plan.peeks else None
         work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)

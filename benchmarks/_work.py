@@ -1,0 +1,215 @@
+"""The work that every peer of ``compare.py`` does, its data, and how it is measured.
+
+* ``ensure_photos``: the data set, made once: JPEG files of 500 x 375 or 375 x 500 pixels and 92 kB on average, in class
+  folders, cut out of the photographs that scikit-learn and (where installed) scikit-image ship. No network is used.
+* ``measure``: pulls batches of one peer for some seconds and counts images, wall time and CPU time.
+* ``machine``: the hardware and the versions that a result is worth nothing without.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import io
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+from PIL import Image
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""images float32 ``[N, 3, CROP, CROP]`` in any memory format, labels integer of N elements; both on the CPU."""
+
+BATCH_SIZE = 64
+CROP = 224
+AREA = (0.08, 1.0)
+ASPECT = (3 / 4, 4 / 3)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SEED = 0
+
+NUM_IMAGES = 1000
+NUM_CLASSES = 10
+LONG_SIDE, SHORT_SIDE = 500, 375
+MEAN_BYTES = 92_000
+WARMUP_BATCHES = 8
+
+SKIMAGE_PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
+"""The colour photographs in scikit-image's wheel; its textures, diagrams and microscope pictures compress otherwise."""
+
+
+@dataclass(frozen=True)
+class Photos:
+    """What ``ensure_photos`` made; kept beside the images as ``photos.json``."""
+
+    images: int
+    mean_bytes: int
+    quality: float
+    photographs: tuple[str, ...]
+
+
+def ensure_photos(root: Path) -> Photos:
+    """Make the data set at ``root/train`` if it is not there yet, read it once into the page cache, and describe it.
+
+    Deterministic for one set of source photographs. Written to a temporary folder and renamed, so an interrupted run
+    leaves nothing that looks complete.
+    """
+    if not (root / "photos.json").exists():
+        if root.exists() and any(root.iterdir()):
+            raise ValueError(f"the data folder must be empty or made by this benchmark, got {root}")
+        root.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=root.parent, prefix=f".{root.name}-"))
+        try:
+            _write_photos(scratch)
+            scratch.chmod(0o755)
+            scratch.replace(root)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    for path in (root / "train").rglob("*.jpg"):
+        path.read_bytes()
+    stored = json.loads((root / "photos.json").read_text())
+    return Photos(**{**stored, "photographs": tuple(stored["photographs"])})
+
+
+def _write_photos(root: Path) -> None:
+    sources = _photographs()
+    photographs = list(sources.values())
+    quality = _tuned_quality(photographs)
+    dither = random.Random(SEED)
+    total = 0
+    for index in range(NUM_IMAGES):
+        folder = root / "train" / f"class_{index % NUM_CLASSES}"
+        folder.mkdir(parents=True, exist_ok=True)
+        encoded = _jpeg(_cut(photographs, index), int(quality + dither.random()))
+        (folder / f"{index:04d}.jpg").write_bytes(encoded)
+        total += len(encoded)
+    photos = Photos(NUM_IMAGES, round(total / NUM_IMAGES), quality, tuple(sources))
+    (root / "photos.json").write_text(json.dumps(asdict(photos), indent=2))
+
+
+def _photographs() -> dict[str, Image.Image]:
+    from sklearn.datasets import load_sample_images
+
+    bundle = load_sample_images()
+    names = [Path(name).name for name in bundle.filenames]
+    pixels = [Image.fromarray(image) for image in bundle.images]
+    photographs = {f"sklearn/{name}": image for name, image in zip(names, pixels, strict=True)}
+    skimage = importlib.util.find_spec("skimage")
+    if skimage is not None and skimage.origin is not None:
+        for name in SKIMAGE_PHOTOS:
+            path = Path(skimage.origin).parent / "data" / name
+            if path.exists():
+                photographs[f"skimage/{name}"] = Image.open(path).convert("RGB")
+    return dict(sorted(photographs.items()))
+
+
+def _cut(photographs: list[Image.Image], index: int) -> Image.Image:
+    """Image ``index`` of the data set: a window of one photograph, perhaps mirrored; three of four are landscape."""
+    rng = random.Random(SEED * NUM_IMAGES + index)
+    photograph = photographs[index % len(photographs)]
+    width, height = (SHORT_SIDE, LONG_SIDE) if rng.random() < 0.25 else (LONG_SIDE, SHORT_SIDE)
+    scale = min(photograph.width / width, photograph.height / height) * rng.uniform(0.6, 1.0)
+    left = rng.uniform(0, photograph.width - width * scale)
+    top = rng.uniform(0, photograph.height - height * scale)
+    window = (left, top, left + width * scale, top + height * scale)
+    image = photograph.resize((width, height), Image.Resampling.BICUBIC, box=window)
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
+
+
+def _jpeg(image: Image.Image, quality: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def _tuned_quality(photographs: list[Image.Image]) -> float:
+    """The JPEG quality at which the images average ``MEAN_BYTES``, by a tenth of them; its fraction is dithered."""
+    images = [_cut(photographs, index) for index in range(NUM_IMAGES // 10)]
+    qualities = range(75, 101)
+    sizes = [statistics.fmean(len(_jpeg(image, quality)) for image in images) for quality in qualities]
+    return float(np.interp(MEAN_BYTES, sizes, qualities))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One timed window. CPU time is user + system, of the process and its children."""
+
+    images: int
+    seconds: float
+    images_per_second: float
+    cpu_ms_per_image: float
+    other_cores: float
+    """Cores that everything else on the machine kept busy meanwhile: where that is much, the rate says little."""
+
+
+def measure(batches: Iterator[Batch], seconds: float) -> Measurement:
+    """Warm up, check that the batches are what was asked for, then consume for at least ``seconds``.
+
+    ``batches`` must not end. The consumer touches one element of each batch; images are counted by the rows delivered.
+    """
+    for _ in range(WARMUP_BATCHES):
+        _check(*next(batches))
+    images, cpu, busy, start = 0, _cpu_seconds(), _busy_seconds(), time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        data, labels = next(batches)
+        data[0, 0, 0, 0].item()
+        images += len(labels)
+    cpu, busy = _cpu_seconds() - cpu, _busy_seconds() - busy
+    return Measurement(images, elapsed, images / elapsed, 1000 * cpu / images, max(0.0, busy - cpu) / elapsed)
+
+
+def _check(data: torch.Tensor, labels: torch.Tensor) -> None:
+    expected = (len(labels), 3, CROP, CROP)
+    if tuple(data.shape) != expected or data.dtype != torch.float32:
+        raise ValueError(f"images must be float32 of shape {expected}, got {data.dtype} of shape {tuple(data.shape)}")
+    low, high, spread = data.min().item(), data.max().item(), data.std().item()
+    if not (-2.2 < low < -1 and 1 < high < 2.7 and 0.5 < spread < 2):
+        raise ValueError(f"images must be normalised, got values from {low:.2f} to {high:.2f}, deviation {spread:.2f}")
+
+
+def _cpu_seconds() -> float:
+    """CPU time so far of this process, its ended children and its living descendants."""
+    process = psutil.Process()
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system + each.children_user + each.children_system for each in times))
+
+
+def _busy_seconds() -> float:
+    """CPU time so far of the whole machine, stolen time included."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
+
+
+def machine() -> dict[str, str | int | float]:
+    """Hardware, load and versions, as flat text and numbers."""
+    versions: dict[str, str | int | float] = {"python": platform.python_version()}
+    for installed in importlib.metadata.distributions():
+        name = installed.metadata["Name"]
+        if name in {"torch", "torchvision", "torchdali", "pillow"} or name.startswith("nvidia-dali"):
+            versions[name] = installed.version
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": platform.platform(),
+        "load_average": os.getloadavg()[0],
+        **versions,
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

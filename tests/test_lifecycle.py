@@ -1,0 +1,325 @@
+"""Threads, ends and leftovers.  The fixture in conftest.py checks after every test that no thread is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+
+import psutil
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.testing import garble_file, make_image_folder, sample_digests
+
+from .conftest import our_threads
+
+TRANSFORM = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
+
+
+@pytest.fixture
+def make(folder):
+    def make(**changes):
+        arguments = dict(batch_size=4, shuffle=True, seed=5, device="cpu", transform=TRANSFORM) | changes
+        return td.DataLoader(td.ImageFolder(folder, fields=("image", "index")), **arguments)
+
+    return make
+
+
+def all_threads_end(within: float = 5.0) -> bool:
+    deadline = time.monotonic() + within
+    while our_threads() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not our_threads()
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_a_dropped_iterator_ends_its_threads(make, engine):
+    loader = make(engine=engine)
+    iterator = iter(loader)
+    next(iterator)
+    assert our_threads()
+    del iterator
+    assert all_threads_end()
+
+
+def test_a_break_ends_the_threads_and_the_loader_can_be_collected(make):
+    loader = make()
+    for _ in loader:
+        break
+    assert all_threads_end()
+    gone = weakref.ref(loader)
+    del loader
+    gc.collect()
+    assert gone() is None
+
+
+def test_iter_alone_does_nothing(make):
+    loader = make()
+    before = loader.state_dict()
+    iterators = [iter(loader) for _ in range(3)]
+    assert not our_threads() and loader.state_dict() == before
+    del iterators
+
+
+def test_close_in_mid_epoch(make):
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    assert not our_threads()
+    loader.close()
+    with pytest.raises(RuntimeError, match="ended by close"):
+        next(iterator)
+    assert loader.state_dict()["samples_seen"] == 4 and not loader.state_dict()["finished"]
+    assert len(list(loader)) == 6 and loader.state_dict()["epoch"] == 1
+
+
+def test_context_manager(make):
+    with make() as loader:
+        next(iterator := iter(loader))
+        assert our_threads()
+    assert not our_threads()
+    del iterator
+
+
+def test_nested_iteration(make):
+    """As with torch: the passes are independent; the state follows the one begun last."""
+    loader = make()
+    pairs = [(a[1].tolist(), b[1].tolist()) for a in loader for b in loader]
+    assert len(pairs) == 36
+    # The outer pass was epoch 0, and the inner ones are epochs 1 to 6.
+    outer = [index.tolist() for _, index in make()]
+    assert [a for a, _ in pairs[::6]] == outer
+    assert loader.state_dict()["epoch"] == 6
+
+
+def test_two_loaders_at_once_in_one_thread(make):
+    one, other = make(), make(engine="pipeline", seed=6)
+    alone = [sample_digests(batch) for batch in make()], [sample_digests(batch) for batch in make(seed=6)]
+    both = [(sample_digests(a), sample_digests(b)) for a, b in zip(one, other, strict=True)]
+    assert ([a for a, _ in both], [b for _, b in both]) == alone
+
+
+def test_two_loaders_in_two_threads(make):
+    results = {}
+
+    def read(name, **changes):
+        results[name] = [sample_digests(batch) for _ in range(3) for batch in make(**changes)]
+
+    threads = [
+        threading.Thread(target=read, args=(name,), kwargs=changes)
+        for name, changes in {
+            "a": {}, "b": {"engine": "pipeline"}, "c": {"prefetch_factor": 0}, "d": {"engine": "debug"}
+        }.items()
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results["a"] == results["b"] == results["c"] == results["d"]
+
+
+def test_an_iterator_may_move_to_another_thread_and_die_there(make):
+    iterator = iter(make(engine="pipeline"))
+    next(iterator)
+    box = [iterator]
+    del iterator
+    thread = threading.Thread(target=lambda: (next(box[0]), box.clear()))
+    thread.start()
+    thread.join(30)
+    assert not box and all_threads_end()
+
+
+def test_an_exception_in_the_training_loop_that_is_kept(make):
+    def train():
+        for _ in make():
+            raise RuntimeError("loss is NaN")
+
+    with pytest.raises(RuntimeError) as kept:
+        train()
+    assert all_threads_end()
+    assert kept.value
+
+
+def test_a_loader_error_that_is_kept_keeps_no_threads(own_folder):
+    garble_file(next(own_folder.rglob("*.jpg")))
+    loader = td.DataLoader(td.ImageFolder(own_folder), 4, device="cpu", transform=TRANSFORM)
+    kept = []
+    try:
+        for _ in loader:
+            pass
+    except td.BadSampleError as error:
+        kept.append(error)
+    assert kept[0].__cause__ is not None and all_threads_end()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_batch_outlives_everything(make, prefetch):
+    """Its memory is its own until the last view is gone."""
+    loader = make(prefetch_factor=prefetch)
+    held = [(batch[0][:, :, 3:7], sample_digests(batch), batch) for _ in range(3) for batch in loader]
+    views = [view for view, _, _ in held]
+    copies = [view.clone() for view in views]
+    digests = [digest for _, digest, _ in held]
+    assert [sample_digests(batch) for _, _, batch in held] == digests
+    del held, loader
+    gc.collect()
+    list(make())
+    assert all(torch.equal(view, copy) for view, copy in zip(views, copies, strict=True))
+
+
+def test_memory_is_reused_when_the_last_view_is_gone(make):
+    addresses = set()
+    loader = make(batch_size=11)
+    for _ in range(10):
+        for image, _ in loader:
+            addresses.add(image.data_ptr())
+    assert len(addresses) < 20  # of 20 batches
+    for _ in range(10):
+        hold = [image[0, 0, 0, :1] for image, _ in loader]  # a view of one number holds its batch
+        assert len({view.untyped_storage().data_ptr() for view in hold}) == 2
+
+
+def test_the_timeout_names_the_stage(folder):
+    gate = threading.Event()
+
+    def stuck(sample, rand):
+        gate.wait(20)
+        return sample
+
+    loader = td.DataLoader(
+        td.ImageFolder(folder), 4, device="cpu", transform=T.Compose([T.Decode(), T.Resize((8, 8)), stuck]), timeout=0.5
+    )
+    iterator = iter(loader)
+    with pytest.raises(td.LoaderTimeoutError, match=r"no batch within 0.5 s.*decode at epoch 0, sample 0"):
+        next(iterator)
+    gate.set()
+    assert len(next(iterator)[0]) == 4  # it was only slow
+
+
+def test_pickles_before_and_in_an_epoch(make):
+    loader = make()
+    again = pickle.loads(pickle.dumps(loader))
+    iterator = iter(loader)
+    first = sample_digests(next(iterator))
+    assert sample_digests(next(iter(again))) == first
+    middle = pickle.loads(pickle.dumps(loader))
+    assert middle.state_dict() == loader.state_dict()
+
+
+def test_an_iterator_does_not_cross_a_fork(make):
+    loader = make()
+    iterator = iter(loader)
+    next(iterator)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            next(iterator)
+        except RuntimeError as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    assert b"made in another process" in os.read(read, 1000)
+    os.waitpid(pid, 0)
+    os.close(read)
+
+
+def script(text, tmp_path, *arguments):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return [sys.executable, "-W", "error", str(path), *map(str, arguments)]
+
+
+BUSY = """
+    import sys, torchdali as td
+    from torchdali import transforms as T
+    def make(engine):
+        return td.DataLoader(td.ImageFolder(sys.argv[1]), 4, shuffle=True, device="cpu", engine=engine,
+                             transform=T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()]))
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "it = iter(loader); next(it)",
+        "it = iter(loader); next(it); sys.exit(3)",
+        "it = iter(loader); next(it); raise KeyError('oops')",
+        "keep = []\nfor batch in loader: keep.append((batch, loader)); break",
+        "cycle = [loader, iter(loader)]; next(cycle[1]); cycle.append(cycle)",
+    ],
+)
+def test_the_interpreter_exits_with_a_busy_loader(folder, tmp_path, end):
+    engine = "pipeline" if "exit" in end or "cycle" in end else "eager"
+    text = textwrap.dedent(BUSY) + f"loader = make({engine!r})\n{end}\n"
+    done = subprocess.run(script(text, tmp_path, folder), capture_output=True, text=True, timeout=60)
+    expected = 3 if "exit(3)" in end else 1 if "raise" in end else 0
+    assert done.returncode == expected, done.stderr
+    assert done.stderr == "" or "oops" in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_ctrl_c(folder, tmp_path, engine):
+    text = textwrap.dedent(BUSY) + textwrap.dedent(
+        f"""
+        loader = make({engine!r})
+        try:
+            while True:
+                for batch in loader:
+                    print("batch", flush=True)
+        except KeyboardInterrupt:
+            loader.close()
+            import threading
+            print(sorted(t.name for t in threading.enumerate() if t.name.startswith("torchdali")), flush=True)
+            raise
+        """
+    )
+    process = subprocess.Popen(
+        script(text, tmp_path, folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(3):
+        assert process.stdout.readline() == "batch\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT and out.endswith("[]\n"), (out[-200:], err)
+    assert err.strip().endswith("KeyboardInterrupt") and "Exception ignored" not in err
+
+
+def test_importing_does_not_import_dali():
+    text = "import sys, torchdali, torchdali.transforms, torchdali.testing; print([m for m in sys.modules if m.startswith('nvidia.dali')])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "[]\n" and not done.stderr
+
+
+def test_threads_memory_and_files_are_flat_over_breaks_seeks_and_bad_samples(tmp_path):
+    """A short form of benchmarks/soak.py."""
+    root = make_image_folder(tmp_path, classes=2, per_class=8)
+    garble_file(next(root.rglob("*.jpg")))
+    loader = td.DataLoader(
+        td.ImageFolder(root), 4, shuffle=True, device="cpu", transform=TRANSFORM, on_bad_sample="substitute"
+    )
+    me = psutil.Process()
+    first = None
+    for number in range(60):
+        loader.seek(number, number % 3)
+        for _ in loader:
+            if number % 2:
+                break
+        if number == 20:
+            gc.collect()
+            first = me.num_threads(), me.num_fds(), me.memory_info().rss
+    gc.collect()
+    last = me.num_threads(), me.num_fds(), me.memory_info().rss
+    assert last[0] <= first[0] + 1 and last[1] <= first[1] + 1
+    assert last[2] - first[2] < 30 * 2**20
