@@ -259,3 +259,10 @@ def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:
         prefetch_queue_depth=2,
         exec_dynamic=True,
     )
+
+
+def external_source(source: Any, layouts: list[str]) -> list[Any]:
+    """Nodes of a pipeline that are fed by `source()`: one list or array for each layout."""
+    from nvidia.dali import fn
+
+    return list(fn.external_source(source, num_outputs=len(layouts), layout=layouts, batch=True))

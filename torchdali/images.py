@@ -8,8 +8,9 @@ it reads:
     grey         repeated into R, G and B
     alpha        dropped, and the colours behind it are kept
     palette      looked up; a transparent entry keeps its colour
-    CMYK         converted by Pillow without a colour profile
-    16 bit       value / 257, rounded
+    CMYK         converted without a colour profile; one level of rounding may differ
+    16 bit       grey: value / 257, rounded; colours: their high byte, all that Pillow reads, so one level may differ
+    float        value * 255, rounded, cut off below 0 and above 255
     animation    the first frame
 """
 
@@ -30,15 +31,14 @@ def decode(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
     from PIL import Image, ImageOps
 
-    with Image.open(io.BytesIO(encoded)) as opened:
+    with Image.open(io.BytesIO(encoded.data)) as opened:
         image = ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I"):
-            deep = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
-            return np.repeat(((deep * 2 + 257) // 514).astype(np.uint8)[..., None], 3, axis=2)
-        if image.mode in ("RGBA", "RGBX", "LA"):
-            bands = image.split()[: 3 if image.mode.startswith("RGB") else 1]
-            image = Image.merge("RGB", bands if len(bands) == 3 else bands * 3)
-        return np.array(image.convert("RGB"))
+    if image.mode.startswith("I") or image.mode == "F":
+        levels = np.asarray(image, np.float64) * (255 if image.mode == "F" else 1 / 257)
+        grey = np.clip(np.rint(np.nan_to_num(levels)), 0, 255).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    image.info.pop("transparency", None)  # Pillow would warn that it is lost
+    return np.array(image.convert("RGB"))
 
 
 def transcode(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:

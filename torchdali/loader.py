@@ -5,39 +5,27 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from . import distributed
+from .arguments import integer, one_of, refuse_torch_arguments
 from .batch import BadSample, Padded
 from .collate import as_output
 from .datasets import MapDataset
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
-from .engine.work import Step, Work
+from .engine.work import Work, iter_steps
 from .errors import forget_frames
-from .sampler import Drawn, EpochOrder, Order, Sequential, Shuffled, cut, num_steps, step_start
+from .sampler import Drawn, Order, Sequential, Shuffled, num_steps, step_start
 from .state import Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-# torch's arguments that have another word here.
-_ELSEWHERE = {
-    "num_workers": "decoding runs in threads of this process: write num_threads=",
-    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
-    "batch_sampler": "write sampler= and batch_size=",
-    "generator": "the order and the augmentations follow from seed=",
-    "pin_memory": "batches arrive on the loader's device: write device='cuda'",
-    "pin_memory_device": "batches arrive on the loader's device: write device=",
-    "worker_init_fn": "there are no worker processes, and randomness follows from seed=",
-    "multiprocessing_context": "there are no worker processes: leave it out",
-    "persistent_workers": "there are no worker processes: leave it out",
-}
 
 
 class DataLoader:
@@ -126,25 +114,21 @@ class DataLoader:
         in_order: bool = True,
     ) -> None:
         given = locals()
-        for name, instead in _ELSEWHERE.items():
-            if given[name]:
-                raise ValueError(f"torchdali.DataLoader has no {name}={given[name]!r:.80}: {instead}")
-        if not in_order:
-            raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+        refuse_torch_arguments(given)
         if not isinstance(dataset, MapDataset):
             raise TypeError(
                 f"dataset must be a torchdali dataset, got {type(dataset).__name__}: write "
                 "ImageFolder(root), FileDataset(paths, labels) or InMemoryDataset(image=..., label=...)"
             )
-        self.batch_size = _integer("batch_size", batch_size, 1)
-        self.seed = _integer("seed", seed, 0, 2**63 - 1)
-        self.prefetch = 2 if prefetch_factor is None else _integer("prefetch_factor", prefetch_factor, 0)
-        self._num_threads = num_threads if num_threads is None else _integer("num_threads", num_threads, 1)
-        self._pad_multiple = _integer("pad_multiple", pad_multiple, 1)
-        _one_of("engine", engine, ("auto", "eager", "pipeline", "debug"))
-        _one_of("output", output, ("tuple", "dict"))
+        self.batch_size = integer("batch_size", batch_size, 1)
+        self.seed = integer("seed", seed, 0, 2**63 - 1)
+        self.prefetch = 2 if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 0)
+        self._num_threads = num_threads if num_threads is None else integer("num_threads", num_threads, 1)
+        self._pad_multiple = integer("pad_multiple", pad_multiple, 1)
+        one_of("engine", engine, ("auto", "eager", "pipeline", "debug"))
+        one_of("output", output, ("tuple", "dict"))
         if not callable(on_bad_sample):
-            _one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
+            one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         if drop_last and pad_last:
@@ -297,7 +281,7 @@ class DataLoader:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        steps = _steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last)
+        steps = iter_steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last)
         run = Run(settings, steps)
         self._runs.add(run)
         return number, start, run
@@ -388,33 +372,3 @@ def _hand_over(work: Work, device: torch.device) -> None:
         for tensor in value if isinstance(value, Padded) else (value,):
             if isinstance(tensor, torch.Tensor):
                 tensor.record_stream(stream)
-
-
-def _steps(
-    order: EpochOrder,
-    n: int,
-    start: Position,
-    batch_size: int,
-    shard: distributed.Shard,
-    drop_last: bool,
-    pad_last: bool,
-) -> Iterator[Step]:
-    at = start
-    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last)) is not None:
-        end = at._replace(samples_seen=taken.end)
-        yield Step(at, end, order(taken.positions), taken.valid)
-        at = end
-
-
-def _integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < smallest or (largest is not None and value > largest):
-        bound = f"at least {smallest}" if largest is None else f"in [{smallest}, {largest}]"
-        raise ValueError(f"{name} must be {bound}, got {value}")
-    return value
-
-
-def _one_of(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

@@ -94,7 +94,7 @@ class Drawn:
 
     Every generator that a sampler may use is seeded for the draw and put back afterwards: the sampler's own
     `generator`, and the global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
-    The first draw is made twice: randomness from elsewhere would lose samples, silently, at a resume and on other ranks.
+    The first draw is made twice: randomness from elsewhere would lose samples silently, at a resume and between ranks.
 
     Raises:
         TypeError: the sampler has no length, shards by itself, or yields no integers.
@@ -139,9 +139,9 @@ class Drawn:
         indices = self._draw_once(epoch, key)
         if not self._repeats and not np.array_equal(indices, self._draw_once(epoch, key)):
             raise ValueError(
-                f"sampler must give the same order from the same seeds, and {type(self.sampler).__name__} gave two: take "
-                "its randomness from torch's, numpy's or Python's global generator, from a torch.Generator in its "
-                "attribute `generator`, or from set_epoch"
+                f"sampler must give the same order from the same seeds, and {type(self.sampler).__name__} gave two: "
+                "take its randomness from torch's, numpy's or Python's global generator, from a torch.Generator in "
+                "its attribute `generator`, or from set_epoch"
             )
         self._repeats = True
         return indices

@@ -52,26 +52,31 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"a loader's state is a dict, got {type(state).__name__}")
-    expected = pack(Position(), fingerprint)
-    lines = [f"{name}: missing" for name in expected if name not in state]
-    lines += [f"{name!s:.60}: not a key of version {VERSION}" for name in state if name not in expected]
-    if not lines:
-        compared = ("version", *fingerprint) if strict else ("version",)
-        lines = [
-            f"{name}: expected {expected[name]!r}, got {state[name]!r:.200}"
-            for name in compared
-            if type(state[name]) is not type(expected[name]) or state[name] != expected[name]
-        ]
-        samples = int(fingerprint["num_samples"])
-        for name, limit in (("epoch", _LIMIT - 1), ("cycle", _LIMIT - 1), ("samples_seen", samples)):
-            value = state[name]
-            if type(value) is not int or not 0 <= value <= limit:
-                lines.append(f"{name}: expected an integer in [0, {limit}], got {value!r:.200}")
-        if type(state["finished"]) is not bool:
-            lines.append(f"finished: expected True or False, got {state['finished']!r:.200}")
+    limits = {"epoch": _LIMIT - 1, "cycle": _LIMIT - 1, "samples_seen": int(fingerprint["num_samples"])}
+    lines = []
+    for name, expected in pack(Position(), fingerprint).items():
+        value = state.get(name)
+        if name not in state:
+            lines.append(f"{name}: missing")
+        elif name in limits:
+            if type(value) is not int or not 0 <= value <= limits[name]:
+                lines.append(f"{name}: expected an integer in [0, {limits[name]}], got {_shown(value)}")
+        elif name == "finished":
+            if type(value) is not bool:
+                lines.append(f"{name}: expected True or False, got {_shown(value)}")
+        elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
+            lines.append(f"{name}: expected {expected!r}, got {_shown(value)}")
+    unknown = [name for name in state if name not in (*Position._fields, "version", *fingerprint)]
+    lines += [f"{_shown(name)}: not a key of version {VERSION}" for name in unknown[:10]]
+    if len(unknown) > 10:
+        lines.append(f"and {len(unknown) - 10} more such keys")
     if lines:
         raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
     return Position(*(state[name] for name in Position._fields))
+
+
+def _shown(value: Any) -> str:
+    return " ".join(f"{value!r:.200}".split())  # one line
 
 
 class Progress:

@@ -53,7 +53,9 @@ def sample_digests(batch: Any) -> list[str]:
         elif not str(name).endswith("_sizes"):
             columns.append((str(name), value, items.get(f"{name}_sizes")))
     return [
-        hashlib.blake2b(b"".join(_row(name, data[i], sizes, i) for name, data, sizes in columns), digest_size=8).hexdigest()
+        hashlib.blake2b(
+            b"".join(_row(name, data[i], sizes, i) for name, data, sizes in columns), digest_size=8
+        ).hexdigest()
         for i in range(len(columns[0][1]))
     ]
 
@@ -63,7 +65,8 @@ def _row(name: str, value: Any, sizes: Any, i: int) -> bytes:
         return f"{name}={value!r};".encode()
     if sizes is not None:
         extent = sizes[i].tolist()
-        value = value[tuple([..., *(slice(0, n) for n in extent)])]
+        for dim, size in enumerate(extent, value.ndim - len(extent)):
+            value = value.narrow(dim, 0, size)
     value = value.detach().cpu().contiguous()
     return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + bytes(value.flatten().view(torch.uint8).numpy())
 

@@ -1,4 +1,4 @@
-"""What happens to a step that failed: its samples are tried one by one, and the batch is made again without the bad ones.
+"""What happens to a step that failed: its samples are tried one by one, and the batch is made again without bad ones.
 
 It can be made again because it is a pure function of its place in the stream.
 """
@@ -69,7 +69,7 @@ class Repair:
         }
         if len(found) > 1 and all(diagnosis.stage == "transform" for diagnosis in found.values()):
             error.add_note(
-                f"torchdali: every sample of the batch fails in the transform (samples {samples.indices.tolist()[:8]}...)"
+                f"torchdali: every sample of the batch fails in the transform ({samples.indices.tolist()[:8]}...)"
             )
             raise error
         indices, keys, valid = samples.indices.copy(), samples.keys.copy(), work.valid.copy()

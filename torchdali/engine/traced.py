@@ -103,12 +103,10 @@ class Traced:
             eager.apply(ops, sample, probe, note, calls)
         feed.inputs = lambda work: self._inputs(work, calls)
 
-        from nvidia.dali import fn
-
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
         with pipe:
-            sources = fn.external_source(feed, num_outputs=len(layouts), layout=layouts, batch=True)
+            sources = _dali.external_source(feed, layouts)
             nodes = iter(sources[len(plan.inputs) :])
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..batch import BadSample, Columns
 from ..datasets import MapDataset
+from ..distributed import Shard
 from ..images import transcode
 from ..random import Rand
-from ..sampler import Rows
+from ..sampler import EpochOrder, Rows, cut
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 
@@ -37,6 +38,23 @@ class Step:
     end: Position
     rows: Rows
     valid: NDArray[np.bool_]
+
+
+def iter_steps(
+    order: EpochOrder,
+    n: int,
+    start: Position,
+    batch_size: int,
+    shard: Shard,
+    drop_last: bool,
+    pad_last: bool,
+) -> Iterator[Step]:
+    """A rank's steps from a position to the end of the epoch of `n` samples."""
+    at = start
+    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last)) is not None:
+        end = at._replace(samples_seen=taken.end)
+        yield Step(at, end, order(taken.positions), taken.valid)
+        at = end
 
 
 @dataclass

@@ -1,0 +1,256 @@
+"""Arguments, outputs, and the shape that trainers expect of a loader."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DistributedSampler
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.testing import read_stream
+
+
+@pytest.fixture
+def dataset(folder):
+    return td.ImageFolder(folder)
+
+
+@pytest.mark.parametrize(
+    "changes, error, sentence",
+    [
+        ({"batch_size": -1}, ValueError, "batch_size must be at least 1, got -1"),
+        ({"batch_size": 2.0}, TypeError, "batch_size must be an integer, got 2.0"),
+        ({"batch_size": True}, TypeError, "batch_size must be an integer"),
+        ({"batch_size": None}, TypeError, "batch_size must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be in"),
+        ({"engine": "fast"}, ValueError, "engine must be one of auto, eager, pipeline, debug, got 'fast'"),
+        ({"output": "list"}, ValueError, "output must be one of tuple, dict, got 'list'"),
+        ({"on_bad_sample": "skip"}, ValueError, "on_bad_sample must be one of raise, substitute, got 'skip'"),
+        ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds, got 0"),
+        ({"prefetch_factor": -1}, ValueError, "prefetch_factor must be at least 0"),
+        ({"num_threads": 0}, ValueError, "num_threads must be at least 1"),
+        ({"pad_multiple": 0}, ValueError, "pad_multiple must be at least 1"),
+        ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, world_size\), got rank=2 world_size=2"),
+        ({"rank": 0}, ValueError, "rank and world_size go together"),
+        ({"device": "mps"}, ValueError, "device must be 'cpu', 'cuda' or 'cuda:INDEX', got 'mps'"),
+        ({"shuffle": True, "sampler": range(3)}, ValueError, "shuffle must be False"),
+        ({"drop_last": True, "pad_last": True}, ValueError, "exclude each other"),
+        ({"sampler": iter([1, 2])}, TypeError, "sampler must be a sized iterable of indices"),
+        ({"sampler": DistributedSampler(range(9), 1, 0)}, TypeError, "shuffle=True or False"),
+        ({"num_workers": 4}, ValueError, "num_workers=4: .*write num_threads="),
+        ({"collate_fn": len}, ValueError, "collate_fn=.*write transform="),
+        ({"batch_sampler": [[1]]}, ValueError, "batch_sampler=.*write sampler= and batch_size="),
+        ({"generator": torch.Generator()}, ValueError, "generator=.*seed="),
+        ({"pin_memory": True}, ValueError, "pin_memory=True: .*write device='cuda'"),
+        ({"persistent_workers": True}, ValueError, "persistent_workers=True: there are no worker processes"),
+        ({"worker_init_fn": len}, ValueError, "worker_init_fn=.*seed="),
+        ({"multiprocessing_context": "spawn"}, ValueError, "multiprocessing_context=.*leave it out"),
+        ({"in_order": False}, ValueError, "a stream has one order"),
+        ({"transform": [T.Resize(3)]}, TypeError, r"write Compose\(\[...\]\)"),
+        ({"transform": T.Resize}, TypeError, "transform must be a torchdali transform or a function"),
+        ({"transform": 3}, TypeError, "transform must be a torchdali transform or a function"),
+        ({"transform": T.Compose([T.Resize(9), T.Decode()])}, ValueError, "Decode must be the first transform"),
+        ({"transform": lambda sample, rand: sample, "engine": "pipeline"}, ValueError, "write engine='auto'"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence_at_construction(dataset, changes, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        td.DataLoader(dataset, **({"device": "cpu"} | changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_datasets(dataset):
+    for wrong in ([1, 2, 3], torch.utils.data.TensorDataset(torch.zeros(3)), "folder"):
+        with pytest.raises(TypeError, match=r"dataset must be a torchdali dataset.*ImageFolder\(root\)"):
+            td.DataLoader(wrong)
+    labels = td.InMemoryDataset(label=[1, 2, 3])
+    with pytest.raises(ValueError, match="Resize acts on images, and the dataset has none"):
+        td.DataLoader(labels, transform=T.Resize(3))
+
+
+def test_a_torchvision_transform_names_ours(dataset):
+    from torchvision.transforms import v2
+
+    with pytest.raises(TypeError, match=r"write torchdali.transforms.Resize with the same arguments"):
+        td.DataLoader(dataset, transform=v2.Resize(3))
+
+
+def test_epochs_that_cannot_be(dataset):
+    for arguments, sentence in [
+        (dict(batch_size=23, drop_last=True), "drop_last=True leaves no batch of the 22 samples"),
+        (dict(batch_size=1, rank=0, world_size=23), "22 samples cannot give each of 23 ranks one: write pad_last=True"),
+    ]:
+        loader = td.DataLoader(dataset, device="cpu", **arguments)
+        for use in (len, lambda loader: next(iter(loader))):
+            with pytest.raises(ValueError, match=sentence):
+                use(loader)
+        assert loader.epoch == 0
+
+
+def test_no_gpu_is_one_sentence(dataset):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    loader = td.DataLoader(dataset, device="cuda")
+    with pytest.raises(ValueError, match="torch sees no GPU here"):
+        next(iter(loader))
+
+
+def test_every_torch_argument_is_taken_or_refused(dataset):
+    torchs = set(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {"self"}
+    ours = set(inspect.signature(td.DataLoader.__init__).parameters)
+    assert torchs <= ours, torchs - ours
+    # And torch's own defaults are fine.
+    td.DataLoader(dataset, 1, None or False, None, num_workers=0, collate_fn=None, prefetch_factor=None, generator=None)
+
+
+def test_tuples_follow_the_fields(folder):
+    dataset = td.ImageFolder(folder, fields=("path", "label", "valid", "image", "index"))
+    loader = td.DataLoader(dataset, 5, device="cpu", transform=T.Resize((9, 7)))
+    for path, label, valid, image, index in loader:
+        assert image.shape[1:] == (3, 9, 7) and image.dtype == torch.uint8
+        assert image.is_contiguous(memory_format=torch.channels_last)
+        assert label.dtype == index.dtype == torch.int64 and valid.dtype == torch.bool and valid.all()
+        assert [dataset.samples[i] for i in index.tolist()] == list(zip(path, label.tolist(), strict=True))
+
+
+def test_ragged_images_are_padded_with_their_sizes(folder):
+    dataset = td.ImageFolder(folder, fields=("image", "index"))
+    for images, index in td.DataLoader(dataset, 4, device="cpu", pad_value=7, pad_multiple=16):
+        assert isinstance(images, td.Padded) and images.sizes.dtype == torch.int64
+        data, sizes = images
+        assert data.shape[2] % 16 == data.shape[3] % 16 == 0
+        assert data.shape[2] - 16 < sizes[:, 0].max() <= data.shape[2]
+        assert images.mask.shape == (len(index), *data.shape[2:])
+        for i, one in enumerate(index.tolist()):
+            alone = dataset[one][0]
+            assert tuple(sizes[i]) == alone.shape[1:]
+            assert torch.equal(data[i, :, : sizes[i, 0], : sizes[i, 1]], alone)
+            assert (data[i][:, ~images.mask[i]] == 7).all() and images.mask[i].sum() == sizes[i].prod()
+
+
+def test_a_ragged_field_is_padded_even_where_a_batch_is_uniform(folder):
+    """The type of a field depends on the loader, not on the luck of a batch."""
+    for (images,) in td.DataLoader(td.ImageFolder(folder, fields=("image",)), 1, device="cpu"):
+        assert isinstance(images, td.Padded) and images.mask.all()
+    with td.DataLoader(td.ImageFolder(folder), 4, device="cpu", transform=T.Resize(20)) as loader:
+        assert all(isinstance(images, td.Padded) for images, _ in loader)
+
+
+def test_dicts_hold_plain_tensors(folder):
+    dataset = td.ImageFolder(folder, fields=("image", "label", "path"))
+    for batch in td.DataLoader(dataset, 4, device="cpu", output="dict"):
+        assert list(batch) == ["image", "image_sizes", "label", "path"] and type(batch) is dict
+        assert all(type(value) in (torch.Tensor, list) for value in batch.values())
+
+
+def test_in_memory_images_arrays_numbers_and_objects(folder):
+    files = [path for path, _ in td.ImageFolder(folder).samples[:4]]
+    images = np.random.default_rng(0).integers(0, 256, (4, 10, 12, 3), dtype=np.uint8)
+    boxes = [np.arange(n * 4, dtype=np.float32).reshape(n, 4) for n in (2, 0, 3, 1)]
+    dataset = td.InMemoryDataset(
+        image=images, file=[Path(path).read_bytes() for path in files], boxes=boxes, score=[0.5, 1, 2, 3],
+        name=list("abcd"), vector=np.eye(4, dtype=np.float32),
+    )  # fmt: skip
+    for engine in ("eager", "pipeline", "debug"):
+        loader = td.DataLoader(dataset, 4, device="cpu", engine=engine, transform=T.CenterCrop(8))
+        ((image, file, box, score, name, vector),) = loader
+        assert np.array_equal(image.permute(0, 2, 3, 1), images[:, 1:9, 2:10])
+        assert file.shape == (4, 3, 8, 8)
+        assert box.data.shape == (4, 3, 4) and box.sizes.tolist() == [[2, 4], [0, 4], [3, 4], [1, 4]]
+        assert box.mask.sum() == 24 and torch.equal(box.data[2], torch.from_numpy(boxes[2]))
+        assert score.dtype == torch.float64 and name == list("abcd") and torch.equal(vector, torch.eye(4))
+
+
+def test_nothing_for_dali_to_do():
+    dataset = td.InMemoryDataset(image=np.zeros((5, 4, 4, 1), np.uint8), label=range(5))
+    loader = td.DataLoader(dataset, 2, device="cpu", engine="pipeline", transform=T.RandomVerticalFlip())
+    assert (loader.engine, loader.engine_reason) == ("eager", "there is nothing for DALI to do")
+    assert [tuple(image.shape) for image, _ in loader] == [(2, 1, 4, 4), (2, 1, 4, 4), (1, 1, 4, 4)]
+
+
+def test_engine_and_reason(dataset):
+    def augment(sample, rand):
+        return sample
+
+    loader = td.DataLoader(dataset, device="cpu")
+    assert loader.engine == "eager" and "on the CPU" in loader.engine_reason
+    loader = td.DataLoader(dataset, device="cpu", engine="pipeline")
+    assert loader.engine == "pipeline" and "asked for" in loader.engine_reason
+    loader = td.DataLoader(dataset, device="cpu", transform=augment)
+    assert loader._plan.why_not_traced == "the function augment is not marked with transforms.traceable"
+
+
+def test_debug_runs_in_the_callers_thread(dataset):
+    import threading
+
+    seen = []
+
+    def augment(sample, rand):
+        import nvidia.dali.experimental.dynamic as ndd
+
+        seen.append((threading.current_thread(), ndd.EvalMode.current()))
+        return sample
+
+    transform = T.Compose([T.Decode(), augment])
+    list(td.DataLoader(dataset, 11, device="cpu", engine="debug", transform=transform))
+    import nvidia.dali.experimental.dynamic as ndd
+
+    assert seen == [(threading.main_thread(), ndd.EvalMode.sync_full)] * 2
+
+
+def test_num_threads_defaults(dataset, monkeypatch):
+    from torchdali.distributed import default_num_threads
+
+    monkeypatch.setenv("DALI_NUM_THREADS", "3")
+    assert default_num_threads() == 3
+    monkeypatch.setenv("DALI_NUM_THREADS", "many")
+    with pytest.raises(ValueError, match="DALI_NUM_THREADS must be an integer of at least 1, got 'many'"):
+        next(iter(td.DataLoader(dataset, device="cpu")))
+
+
+def test_what_trainers_read(dataset):
+    """research: Lightning, Accelerate, Ignite and DCP read these, on a class that is not torch's."""
+    loader = td.DataLoader(dataset, 4, shuffle=True, device="cpu", transform=T.Resize((8, 8)))
+    assert not isinstance(loader, torch.utils.data.DataLoader)
+    assert loader.num_workers == 0 and loader.prefetch_factor is None and loader.timeout == 0 and loader.in_order
+    assert len(loader.dataset) == len(loader.sampler) == 22 and loader.dataset.classes == ["class_0", "class_1"]
+    assert loader.dataset[3][1] == dataset[3][1]
+    loader.sampler.set_epoch(3)
+    assert loader.epoch == 3 and next(iter(loader)) and loader.state_dict()["epoch"] == 3
+    assert isinstance(td.DataLoader(dataset).sampler, torch.utils.data.SequentialSampler)
+    assert loader.batch_sampler.batch_size == 4 and not loader.batch_sampler.drop_last
+
+
+def test_a_torch_loader_over_the_tokens_is_an_exact_skip(dataset):
+    """How accelerate.skip_first_batches seeks."""
+
+    def make():
+        return td.DataLoader(dataset, 4, shuffle=True, device="cpu", transform=T.RandomResizedCrop(8))
+
+    loader = make()
+    loader.set_epoch(2)
+    whole = [images.clone() for images, _ in loader]
+    for skip in range(7):
+        loader = make()
+        loader.batch_sampler.set_epoch(2)
+        tokens = [token for k, token in enumerate(loader.batch_sampler) if k >= skip]
+        torchs = torch.utils.data.DataLoader(loader.dataset, batch_sampler=tokens, collate_fn=loader.collate_fn)
+        rest = [images for images, _ in torchs]
+        assert len(rest) == 6 - skip and all(torch.equal(a, b) for a, b in zip(rest, whole[skip:], strict=True))
+
+
+def test_set_epoch_and_cycles(dataset):
+    loader = td.DataLoader(dataset, 4, shuffle=True, device="cpu", transform=T.Resize((4, 4)))
+    with pytest.raises(ValueError, match="epoch must be an integer"):
+        loader.set_epoch(-1)
+    loader.set_epoch(1)
+    one = read_stream(loader, 2, limit=6)
+    # Without another set_epoch, the same epoch comes again in another order, and says so in its state.
+    again = list(loader)
+    assert loader.state_dict()["cycle"] == 1 and loader.state_dict()["epoch"] == 1
+    assert len(again) == len(one)

@@ -1,0 +1,56 @@
+"""Checks of a loader's arguments, in one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# torch's arguments that have another word here.
+ELSEWHERE = {
+    "num_workers": "decoding runs in threads of this process: write num_threads=",
+    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
+    "batch_sampler": "write sampler= and batch_size=",
+    "generator": "the order and the augmentations follow from seed=",
+    "pin_memory": "batches arrive on the loader's device: write device='cuda'",
+    "pin_memory_device": "batches arrive on the loader's device: write device=",
+    "worker_init_fn": "there are no worker processes, and randomness follows from seed=",
+    "multiprocessing_context": "there are no worker processes: leave it out",
+    "persistent_workers": "there are no worker processes: leave it out",
+}
+
+
+def refuse_torch_arguments(given: Mapping[str, Any]) -> None:
+    """Raise where one of torch's arguments is used that has another word here.
+
+    Raises:
+        ValueError: with what to write instead.
+    """
+    for name, instead in ELSEWHERE.items():
+        if given[name]:
+            raise ValueError(f"torchdali.DataLoader has no {name}={given[name]!r:.80}: {instead}")
+    if not given["in_order"]:
+        raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+
+
+def integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:
+    """The value, if it is an integer within the bounds.
+
+    Raises:
+        TypeError, ValueError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < smallest or (largest is not None and value > largest):
+        bound = f"at least {smallest}" if largest is None else f"in [{smallest}, {largest}]"
+        raise ValueError(f"{name} must be {bound}, got {value}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise unless the value is one of the choices.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
