@@ -306,7 +306,8 @@ class DataLoader:
         self.__dict__.update(state, _runs=weakref.WeakSet())
 
     def __repr__(self) -> str:
-        return f"DataLoader({self.source.fingerprint()}, batch_size={self.batch_size}, order={self._order.fingerprint()!r}, seed={self.seed})"
+        what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
+        return f"DataLoader({what}, order={self._order.fingerprint()!r})"
 
 
 class _Iterator:

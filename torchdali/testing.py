@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,8 @@ def sample_digests(batch: Any) -> list[str]:
             columns.append((str(name), value.data, value.sizes))
         elif not str(name).endswith("_sizes"):
             columns.append((str(name), value, items.get(f"{name}_sizes")))
-    return [
-        hashlib.blake2b(
-            b"".join(_row(name, data[i], sizes, i) for name, data, sizes in columns), digest_size=8
-        ).hexdigest()
-        for i in range(len(columns[0][1]))
-    ]
+    rows = (b"".join(_row(*column, i) for column in columns) for i in range(len(columns[0][1])))
+    return [hashlib.blake2b(row, digest_size=8).hexdigest() for row in rows]
 
 
 def _row(name: str, value: Any, sizes: Any, i: int) -> bytes:
@@ -152,7 +149,7 @@ def _compare(expected: Sequence[StreamStep], got: Sequence[StreamStep], what: st
         wanted = [step.samples for step in expected if step.epoch == epoch]
         found = [step.samples for step in got if step.epoch == epoch]
         if not steps:
-            wanted, found = [sum(wanted, [])], [sum(found, [])]
+            wanted, found = [list(chain(*wanted))], [list(chain(*found))]
         sizes = [len(samples) for samples in wanted], [len(samples) for samples in found]
         assert sizes[0] == sizes[1], f"{what}: epoch {epoch} has steps of {sizes[0]} samples, and {sizes[1]}"
         for number, (one, other) in enumerate(zip(wanted, found, strict=True)):

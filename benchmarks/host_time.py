@@ -1,0 +1,93 @@
+"""The framework's own host time for a batch of 256: what torchdali adds to reading, decoding and torch's operators.
+
+    python benchmarks/host_time.py
+
+Measured alone, in one thread, as the time of the whole minus nothing: each part of the framework runs by itself, many
+times, on data that is in memory.
+
+    order      the shuffled indices of a step, and its cut for the rank
+    parameters RandomResizedCrop, RandomHorizontalFlip for 256 samples
+    collation  output memory from the pool, labels and indices as tensors
+    queueing   two hand-overs between threads
+    state      state_dict after the batch
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.collate import Pool, collate_numbers
+from torchdali.distributed import Shard
+from torchdali.engine.plan import Plan
+from torchdali.engine.work import iter_steps
+from torchdali.prefetch import Prefetcher
+from torchdali.random import Rand
+from torchdali.sampler import Shuffled
+from torchdali.state import Position
+
+BATCH = 256
+
+
+def parts() -> dict[str, Callable[[], object]]:
+    """One call of each is one batch's worth."""
+    n = 1_281_167
+    start = Position(epoch=3)
+    steps = itertools.chain.from_iterable(
+        iter_steps(Shuffled(n, 7).epoch(3, 3), n, start, BATCH, Shard(1, 8), False, False) for _ in itertools.count()
+    )
+    step = next(steps)
+    transform = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
+    plan = Plan(transform, {"image": "encoded", "label": "number"}, "cpu", lambda name: False)
+    sizes = np.random.default_rng(0).integers(300, 600, (BATCH, 2))
+
+    def parameters() -> object:
+        return plan.draw(plan.first_run, Rand(7, 3, step.rows.keys), {"image": sizes})
+
+    pool, labels, cpu = Pool(), np.zeros(BATCH, np.int64), torch.device("cpu")
+
+    def collation() -> object:
+        images = pool.empty((BATCH, 224, 224, 3), torch.float32).permute(0, 3, 1, 2)
+        return images, collate_numbers(labels, cpu), collate_numbers(step.rows.indices, cpu)
+
+    first: Prefetcher[int] = Prefetcher(lambda: itertools.repeat(1), 2, "torchdali-bench")
+    second: Prefetcher[int] = Prefetcher(lambda: iter(first), 2, "torchdali-bench")
+    dataset = td.InMemoryDataset(image=np.zeros((9, 8, 8, 3), np.uint8))
+    loader = td.DataLoader(dataset, shuffle=True, device="cpu")
+    return {
+        "order": lambda: next(steps),
+        "parameters": parameters,
+        "collation": collation,
+        "queueing": lambda: second.get(10.0),
+        "state": loader.state_dict,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=300)
+    runs = parser.parse_args().runs
+    times: dict[str, list[float]] = {name: [] for name in parts()}
+    for name, part in parts().items():
+        for _ in range(20):
+            part()
+        for _ in range(runs):
+            begin = time.perf_counter()
+            part()
+            times[name].append((time.perf_counter() - begin) * 1e3)
+    print(f"| part | ms for a batch of {BATCH}: median | 95 % |\n|---|---|---|")
+    total = [sum(values) for values in zip(*times.values(), strict=True)]
+    for name, values in [*times.items(), ("all", total)]:
+        print(f"| {name} | {statistics.median(values):.3f} | {statistics.quantiles(values, n=20)[-1]:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Do threads, file descriptors and memory stay flat?
+
+    python benchmarks/soak.py                 # 10,000 batches, then 300 breaks, seeks and bad samples; a few minutes
+
+On real small JPEGs, in one process: first `--batches` batches over many epochs, then `--rounds` rounds, each of which
+seeks somewhere, meets bad samples, and breaks off.  After a warm-up of a tenth, resident memory, threads and descriptors are
+noted at ten points; the table shows them, and the exit code is 1 where the last ones exceed the first by more than
+`--slack` MiB, one thread or one descriptor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import sys
+import tempfile
+from collections.abc import Callable
+
+import psutil
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.testing import garble_file, make_image_folder, truncate_file
+
+
+def watch(what: str, count: int, step: Callable[[int], None], slack: float) -> bool:
+    """Run the steps and print what the process holds at ten points; False where it grew."""
+    process = psutil.Process()
+    seen: list[tuple[float, int, int]] = []
+    print(f"\n| {what} | MiB resident | threads | descriptors |\n|---|---|---|---|")
+    for number in range(count):
+        step(number)
+        if number % (count // 10) == count // 10 - 1:
+            gc.collect()
+            seen.append((process.memory_info().rss / 2**20, process.num_threads(), process.num_fds()))
+            print(f"| {number + 1} | {seen[-1][0]:.0f} | {seen[-1][1]} | {seen[-1][2]} |", flush=True)
+    first, last = seen[0], seen[-1]
+    return last[0] - first[0] <= slack and last[1] <= first[1] + 1 and last[2] <= first[2] + 1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--slack", type=float, default=40.0, help="MiB")
+    args = parser.parse_args()
+    transform = T.Compose([T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
+
+    def make(root: str) -> td.DataLoader:
+        return td.DataLoader(
+            td.ImageFolder(root),
+            batch_size=16,
+            shuffle=True,
+            device="cpu",
+            transform=transform,
+            engine=args.engine,
+            on_bad_sample="substitute",
+        )
+
+    with tempfile.TemporaryDirectory() as root:
+        make_image_folder(root, classes=4, per_class=200)
+        loader = make(root)
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))
+        flat = [watch(f"batches, engine {loader.engine}", args.batches, lambda _: (next(batches), None)[1], args.slack)]
+        del batches
+        truncate_file(loader.source.path(3))
+        garble_file(loader.source.path(400))
+
+        def disturb(number: int) -> None:
+            loader.seek(number, number * 7 % len(loader))
+            for _ in itertools.islice(loader, number % 4 + 1):
+                loader.state_dict()
+
+        flat.append(watch("breaks, seeks and bad samples", args.rounds, disturb, args.slack))
+        print(f"\n{len(loader.bad_samples)} bad samples were met")
+    sys.exit(not all(flat))
+
+
+if __name__ == "__main__":
+    main()
