@@ -6,6 +6,7 @@ Measured alone, in one thread, as the time of the whole minus nothing: each part
 times, on data that is in memory.
 
     order      the shuffled indices of a step, and its cut for the rank
+    seek       the same at a random position among 10^9 samples on 1,024 ranks; not in the sum
     parameters RandomResizedCrop, RandomHorizontalFlip for 256 samples
     collation  output memory from the pool, labels and indices as tensors
     queueing   two hand-overs between threads
@@ -45,6 +46,14 @@ def parts() -> dict[str, Callable[[], object]]:
         iter_steps(Shuffled(n, 7).epoch(3, 3), n, start, BATCH, Shard(1, 8), False, False) for _ in itertools.count()
     )
     step = next(steps)
+
+    huge = Shuffled(10**9, 7).epoch(3, 3)
+    places = np.random.default_rng(0)
+
+    def seek() -> object:
+        there = Position(3, samples_seen=int(places.integers(9 * 10**8)))
+        return next(iter_steps(huge, 10**9, there, BATCH, Shard(777, 1024), False, False))
+
     transform = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
     plan = Plan(transform, {"image": "encoded", "label": "number"}, "cpu", lambda name: False)
     sizes = np.random.default_rng(0).integers(300, 600, (BATCH, 2))
@@ -64,6 +73,7 @@ def parts() -> dict[str, Callable[[], object]]:
     loader = td.DataLoader(dataset, shuffle=True, device="cpu")
     return {
         "order": lambda: next(steps),
+        "seek": seek,
         "parameters": parameters,
         "collation": collation,
         "queueing": lambda: second.get(10.0),
@@ -84,7 +94,8 @@ def main() -> None:
             part()
             times[name].append((time.perf_counter() - begin) * 1e3)
     print(f"| part | ms for a batch of {BATCH}: median | 95 % |\n|---|---|---|")
-    total = [sum(values) for values in zip(*times.values(), strict=True)]
+    counted = [values for name, values in times.items() if name != "seek"]
+    total = [sum(values) for values in zip(*counted, strict=True)]
     for name, values in [*times.items(), ("all", total)]:
         print(f"| {name} | {statistics.median(values):.3f} | {statistics.quantiles(values, n=20)[-1]:.3f} |")
 

@@ -57,7 +57,8 @@ def sample_digests(batch: Any) -> list[str]:
     return [hashlib.blake2b(row, digest_size=8).hexdigest() for row in rows]
 
 
-def _row(name: str, value: Any, sizes: Any, i: int) -> bytes:
+def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:
+    value = column[i]
     if not isinstance(value, torch.Tensor):
         return f"{name}={value!r};".encode()
     if sizes is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..batch import Columns, Kind
+from ..batch import Column, Columns, Kind
 from ..images import decode
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
@@ -22,27 +24,26 @@ BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number
 class MapDataset(Dataset[tuple[Any, ...]]):
     """Base of datasets whose samples are read by index, as columns.
 
-    A subclass sets `fields` and `kinds` by `_set_fields`, and defines `__len__`, `read_columns` and `fingerprint`;
-    `path` where its samples are files.
+    A subclass sets `fields` and `kinds` by `_set_fields`, and defines `__len__`, `read_columns` and `fingerprint`.
 
     Attributes:
         fields: the names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds, see `batch.Kind`.
+        paths: the samples' files, where there are files.
         blocking: reading waits for disks, so that several threads shall read.
     """
 
     blocking = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
+    paths: list[str] | None = None
 
     def _set_fields(self, fields: Sequence[str], kinds: dict[str, Kind]) -> None:
+        taken = [name for name in kinds if name in BESIDE]
+        if taken:
+            raise ValueError(f"the names {', '.join(BESIDE)} have a meaning of their own, got the column {taken[0]!r}")
         known = {**kinds, **BESIDE}
-        if (
-            isinstance(fields, str)
-            or not fields
-            or len(set(fields)) < len(fields)
-            or any(f not in known for f in fields)
-        ):
+        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields) or not set(fields) <= set(known):
             raise ValueError(f"fields must be different ones of {', '.join(known)}, got {fields!r}")
         self.fields = tuple(fields)
         self.kinds = {name: known[name] for name in fields}
@@ -59,12 +60,12 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         raise NotImplementedError
 
     def uniform(self, name: str) -> bool:
-        """Whether all samples of a field have one shape."""
-        return False
+        """Whether all samples of a field are known to have one shape; of image files: once they are decoded."""
+        return self.kinds[name] == "number"
 
     def path(self, index: int) -> str | None:
         """The file of a sample, for messages and for the field `path`."""
-        return None
+        return None if self.paths is None else self.paths[index]
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """All columns of some samples, in the order of `fields`; image files stay encoded."""
@@ -84,6 +85,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         Raises:
             IndexError: outside the dataset.
         """
+        index = operator.index(index)
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is outside a dataset of {len(self)} samples")
         columns = self.read(np.array([index % len(self)]))
@@ -98,19 +100,71 @@ def _look(kind: Kind, value: Any) -> Any:
     return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value
 
 
-def digest(*parts: Any) -> str:
-    """A short fingerprint of text, bytes and arrays."""
+def as_column(name: str, values: Any) -> tuple[Column, Kind]:
+    """One value a sample as a column, and what it holds: numbers, arrays or objects.
+
+    Raises:
+        TypeError: something without an order, or arrays that differ in dtype or number of dimensions, which DALI would
+            convert silently.
+    """
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name!r} must be a list or an array of one value a sample, got {type(values).__name__}")
+    if isinstance(values, torch.Tensor):
+        values = _on_host(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in _NUMERIC:
+        return values, "number" if values.ndim == 1 else "array"
+    column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]
+    if all(isinstance(value, _NUMBERS) or (isinstance(value, np.ndarray) and not value.ndim) for value in column):
+        numbers = np.asarray(column)
+        return (numbers, "number") if numbers.dtype.kind in _NUMERIC else (column, "object")
+    if all(isinstance(value, np.ndarray) and value.dtype.kind in _NUMERIC for value in column):
+        seen = sorted({(str(value.dtype), value.ndim) for value in column})
+        if len(seen) > 1:
+            raise TypeError(f"arrays of {name!r} must have one dtype and number of dimensions, got {seen}")
+        return [np.ascontiguousarray(value) for value in column], "array"
+    return column, "object"
+
+
+_NUMERIC = "biuf"  # kinds of dtypes that become tensors
+_NUMBERS = (bool, int, float, np.number, np.bool_)
+
+
+def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array
+
+
+def digest(*values: Any) -> str:
+    """A short fingerprint of plain values, the same in every process: anything else counts by its type alone."""
     hasher = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = (
-            part
-            if isinstance(part, bytes)
-            else np.ascontiguousarray(part).tobytes()
-            if isinstance(part, np.ndarray)
-            else str(part).encode()
-        )
+
+    def add(data: bytes) -> None:
         hasher.update(len(data).to_bytes(8, "little"))
         hasher.update(data)
+
+    def feed(value: Any) -> None:
+        add(type(value).__qualname__.encode())
+        if isinstance(value, str):
+            add(value.encode("utf-8", "surrogatepass"))  # paths may hold any bytes
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            add(bytes(value))
+        elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
+            array = np.ascontiguousarray(_on_host(value) if isinstance(value, torch.Tensor) else value)
+            add(f"{array.dtype} {np.shape(value)}".encode())
+            if array.dtype.hasobject:
+                feed(array.tolist())
+            else:
+                add(array.tobytes())
+        elif isinstance(value, (int, float, complex)):
+            add(repr(value).encode())
+        elif isinstance(value, Mapping):
+            feed(list(value.items()))
+        elif isinstance(value, (list, tuple)):
+            add(str(len(value)).encode())
+            for item in value:
+                feed(item)
+
+    feed(values)
     return hasher.hexdigest()
 
 
@@ -121,10 +175,11 @@ def read_file(path: str) -> NDArray[np.uint8]:
         OSError: it can't be opened.
         ValueError: it is empty.
     """
-    data = np.fromfile(path, np.uint8)
-    if not len(data):
+    with open(path, "rb", buffering=0) as file:  # a third faster than numpy.fromfile
+        data = file.read()
+    if not data:
         raise ValueError("the file is empty")
-    return data
+    return np.frombuffer(data, np.uint8)
 
 
 def as_root(root: str | Path) -> str:
@@ -133,9 +188,9 @@ def as_root(root: str | Path) -> str:
     Raises:
         FileNotFoundError, NotADirectoryError: it doesn't.
     """
-    path = Path(root).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"root does not exist: {path}")
-    if not path.is_dir():
-        raise NotADirectoryError(f"root must be a folder, got the file {path}")
-    return str(path)
+    folder = os.path.expanduser(os.fspath(root))
+    if not os.path.exists(folder):
+        raise FileNotFoundError(f"root does not exist: {folder}")
+    if not os.path.isdir(folder):
+        raise NotADirectoryError(f"root must be a folder, got the file {folder}")
+    return folder

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ..batch import Columns
-from .base import MapDataset, as_root, digest, read_file
+from ..batch import Column, Columns, Kind, take
+from .base import MapDataset, as_column, as_root, digest, read_file
 
 
 class FileDataset(MapDataset):
@@ -18,15 +16,18 @@ class FileDataset(MapDataset):
 
     Args:
         paths: the files.  The first one must exist; each other one is met when it is read (`on_bad_sample`).
-        labels: one number, array or object a file; None: there is no field `label`.
+        labels: one number, array or object a file; None: there is no field `label`.  Arrays (numpy or torch) may be
+            ragged and leave the loader padded then; lists are objects.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
 
     Raises:
         ValueError: no files, labels of another number, an unknown field.
+        TypeError: one path instead of a list, arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
     """
 
     blocking = True
+    paths: list[str]
 
     def __init__(
         self,
@@ -43,38 +44,33 @@ class FileDataset(MapDataset):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
         if not os.path.exists(self.paths[0]):
             raise FileNotFoundError(f"the first of {len(self.paths)} files does not exist: {self.paths[0]}")
-        self.labels = None if labels is None else _as_column(labels)
-        given = ("image",) if labels is None else ("image", "label")
-        kinds = {"image": "encoded"} if labels is None else {"image": "encoded", "label": kind_of(self.labels)}
-        self._set_fields(given if fields is None else fields, kinds)  # type: ignore[arg-type]
+        kinds: dict[str, Kind] = {"image": "encoded"}
+        self.labels: Column | None = None
+        if labels is not None:
+            self.labels, kinds["label"] = as_column("labels", labels)
+        self._set_fields(tuple(kinds) if fields is None else fields, kinds)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
-
-    def path(self, index: int) -> str:
-        return self.paths[index]
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         columns: Columns = {}
         if "image" in names:
             columns["image"] = [read_file(self.paths[i]) for i in indices]
         if "label" in names and self.labels is not None:
-            labels = self.labels
-            columns["label"] = (
-                labels[np.asarray(indices)] if isinstance(labels, np.ndarray) else [labels[i] for i in indices]
-            )
+            columns |= take({"label": self.labels}, indices)
         return columns
 
     def fingerprint(self) -> str:
         """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
             # What the first and the last name share, all share.
-            common = os.path.commonprefix([min(self.paths), max(self.paths)]).rpartition(os.sep)
-            start = len(common[0]) + len(common[1])
+            first, last = min(self.paths), max(self.paths)
+            shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
+            start = first.rfind(os.sep, 0, shared) + 1
             names = "\0".join(path[start:] for path in self.paths)
-            labels = self.labels if isinstance(self.labels, np.ndarray) else repr(self.labels)
-            self._fingerprint = f"{len(self)} files {digest(names, labels)}"
+            self._fingerprint = f"{len(self)} files {digest(names, self.labels)}"
         return self._fingerprint
 
 
@@ -84,7 +80,7 @@ class ImageFolder(FileDataset):
     Args:
         root: the folder; each folder in it is a class.
         fields: some of image, label, index, path, valid.
-        extensions: endings of the files to take, in any case; None: torchvision's list.
+        extensions: endings of the files to take, in upper or lower case; None: torchvision's list.
         is_valid_file: takes a path and says whether to take it; instead of `extensions`.
         allow_empty: accept classes without a file.
 
@@ -95,8 +91,9 @@ class ImageFolder(FileDataset):
         targets: the labels.
 
     Raises:
-        FileNotFoundError: no root, no classes in it, or an empty class.
-        ValueError: an unknown field, both `extensions` and `is_valid_file`.
+        FileNotFoundError: no root, no classes in it, no file in any class, or in one unless `allow_empty`.
+        NotADirectoryError: root is a file.
+        ValueError: an unknown field, no `extensions`, or both `extensions` and `is_valid_file`.
     """
 
     def __init__(
@@ -114,8 +111,13 @@ class ImageFolder(FileDataset):
             raise ValueError("pass extensions or is_valid_file, not both")
         if isinstance(extensions, str):
             extensions = (extensions,)
+        if extensions is not None and not extensions:
+            raise ValueError("extensions must name at least one ending, such as ('.jpg',), got none")
         self.root = as_root(root)
-        self.extensions = tuple(extensions or folder.IMG_EXTENSIONS) if is_valid_file is None else None
+        self.extensions: tuple[str, ...] | None = None
+        if is_valid_file is None:
+            # torchvision compares them with the names in lower case.
+            self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
         self.classes, self.class_to_idx = folder.find_classes(self.root)
         self.samples: list[tuple[str, int]] = folder.make_dataset(
             self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty
@@ -125,16 +127,3 @@ class ImageFolder(FileDataset):
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name
-
-
-def _as_column(values: Sequence[Any]) -> Any:
-    """Numbers become one array, so that a batch of them is one indexing."""
-    array = np.asarray(values) if not any(isinstance(value, (str, bytes)) for value in values[:1]) else None
-    return array if array is not None and array.dtype.kind in "biuf" else list(values)
-
-
-def kind_of(column: Any) -> str:
-    """The kind of a column of labels or other values."""
-    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
-        return "number" if column.ndim == 1 else "array"
-    return "object"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,14 @@ from ..random import Rand, derive, shard_seed
 from ..transforms.function import Function, FunctionRand
 from .plan import Draws, FieldSizes, Plan
 from .work import Fetcher, Work
+
+
+class Fed(NamedTuple):
+    """What one step took from the host: the parameters of a field, or one draw of a function."""
+
+    step: int
+    field: str | None = None
+    call: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
 
 
 class Eager:
@@ -44,7 +52,9 @@ class Eager:
         with _dali.current_stream(self.stream), self._context, self._mode:
             ops = _dali.DynamicOps(self.kind)
             sample = {name: self._enter(name, work) for name in self.plan.inputs}
-            outputs = self.apply(ops, sample, work, _dali.as_batch, [])
+            outputs = self.apply(ops, sample, work, _dali.as_batch)
+            if self.stream:
+                outputs = {name: output.gpu() for name, output in outputs.items()}
             work.rows = {name: _dali.Rows(output) for name, output in outputs.items()}
             if self.stream:
                 work.rows = {name: own(rows, self.device) for name, rows in work.rows.items()}
@@ -54,7 +64,8 @@ class Eager:
 
     def _enter(self, name: str, work: Work) -> Any:
         column = work.columns[name]
-        return _dali.as_batch(column, "HWC" if self.plan.kinds[name] == "image" else "")
+        batch = _dali.as_batch(column, "HWC" if self.plan.kinds[name] == "image" else "")
+        return batch.gpu() if self.stream and self.plan.kinds[name] == "image" else batch
 
     def apply(
         self,
@@ -62,7 +73,7 @@ class Eager:
         sample: dict[str, Any],
         work: Work,
         feed: Callable[[Any], Any],
-        calls: list[tuple[int, str, tuple[Any, ...], dict[str, Any]]],
+        fed: list[Fed] | None = None,
     ) -> dict[str, Any]:
         """The plan's device part in the given operators.
 
@@ -71,9 +82,9 @@ class Eager:
             sample: the inputs as batches or nodes.
             work: the step, whose parameters are used.
             feed: makes an array of parameters an operator's argument.
-            calls: what functions drew is noted here.
+            fed: what was fed is noted here, in order.
         """
-        plan, rand = self.plan, self.fetcher.rand(work)
+        plan, rand, fed = self.plan, self.fetcher.rand(work), [] if fed is None else fed
         for start, stop in plan.runs():
             draws = work.draws if start == 0 else self._draw_behind(start, stop, sample, rand)
             for k in range(start, stop):
@@ -81,9 +92,10 @@ class Eager:
                 for name in plan.pixels:
                     if name in sample and not (k == 0 and plan.decodes and name not in plan.encoded):
                         params = {key: feed(values) for key, values in draws[k][name].items()}
+                        fed.append(Fed(k, field=name))
                         sample[name] = step.transform(ops, sample[name], **params)
             if stop < plan.split:
-                sample = self._call(plan.steps[stop], stop, ops, sample, work, rand, feed, calls)
+                sample = self._call(plan.steps[stop], stop, ops, sample, work, rand, feed, fed)
         return sample
 
     def _draw_behind(self, start: int, stop: int, sample: dict[str, Any], rand: Rand) -> Draws:
@@ -97,7 +109,7 @@ class Eager:
         return self.plan.draw((start, stop), rand, sizes)[0]
 
     def _call(
-        self, function: Any, k: int, ops: Any, sample: Any, work: Work, rand: Rand, feed: Any, calls: Any
+        self, function: Any, k: int, ops: Any, sample: Any, work: Work, rand: Rand, feed: Any, fed: list[Fed]
     ) -> dict[str, Any]:
         assert isinstance(function, Function)
         start = work.step.start
@@ -109,7 +121,7 @@ class Eager:
         else:
             with _dali.default_rng(seed):
                 result = function(ops, sample, function_rand)
-        calls += [(k, *call) for call in function_rand.calls]
+        fed += [Fed(k, call=call) for call in function_rand.calls]
         return result
 
 

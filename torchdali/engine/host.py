@@ -162,6 +162,7 @@ def _thread_pool(workers: int) -> ThreadPoolExecutor:
     before = torch.get_num_threads()
 
     def begin() -> None:
+        torch.get_num_threads()  # a thread's first look takes over the process's number, and must not come later
         with _setting_threads:
             torch.set_num_threads(1)
 

@@ -42,8 +42,8 @@ class Settings:
 class Run:
     """The works of some steps, finished, in order.
 
-    fetch -> device part -> host part, each in a thread of its own where batches are prefetched.  DALI's objects are made
-    and used in the thread of their stage.
+    fetch -> device part -> host part, each in a thread of its own where batches are prefetched.  DALI's objects are
+    made and used in the thread of their stage.
     """
 
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from .. import _dali
 from ..batch import take
 from ..errors import leave_frame
-from .eager import Eager, own
+from ..random import Rand
+from .eager import Eager, Fed, own
 from .work import Work
 
 
@@ -97,11 +98,11 @@ class Traced:
             return _dali.as_batch(values)
 
         ops = _dali.DynamicOps(eager.kind)
-        calls: list[Any] = []
+        fed: list[Fed] = []
         with _dali.current_stream(eager.stream), eager._context, eager._mode:
             sample = {name: eager._enter(name, probe) for name in plan.inputs}
-            eager.apply(ops, sample, probe, note, calls)
-        feed.inputs = lambda work: self._inputs(work, calls)
+            eager.apply(ops, sample, probe, note, fed)
+        feed.inputs = lambda work: self._inputs(work, fed)
 
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
@@ -111,27 +112,26 @@ class Traced:
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if plan.kinds[name] == "image" else node for name, node in inputs.items()}
-            traced = eager.apply(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda _: next(nodes), [])
+            traced = eager.apply(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda _: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
         pipe.build()
         return list(traced), pipe
 
-    def _inputs(self, work: Work, calls: list[Any]) -> list[Any]:
+    def _inputs(self, work: Work, fed: list[Fed]) -> list[Any]:
         """What the pipeline takes for a step, in the order of the trace."""
         plan, rand = self._eager.plan, self._eager.fetcher.rand(work)
         values: list[Any] = [work.columns[name] for name in plan.inputs]
-        for start, stop in plan.runs():
-            draws = work.draws
-            if start:
-                sizes = dict.fromkeys(plan.pixels)
-                draws, _ = plan.draw((start, stop), rand, sizes)
-            for k in range(start, stop):
-                for name in plan.pixels:
-                    if not (k == 0 and plan.decodes and name not in plan.encoded):
-                        values += draws[k][name].values()
-            if stop < plan.split:
-                child = rand.child(stop)
-                values += [getattr(child, method)(*args, **kwargs) for k, method, args, kwargs in calls if k == stop]
+        draws = dict(work.draws)
+        for run in plan.runs()[1:]:  # behind functions nothing needs sizes, or it would not be traced
+            draws |= plan.draw(run, rand, dict.fromkeys(plan.pixels))[0]
+        children: dict[int, Rand] = {}
+        for step, field, call in fed:
+            if field is not None:
+                values += draws[step][field].values()
+            elif call is not None:
+                method, args, kwargs = call
+                child = children.setdefault(step, rand.child(step))  # one for all calls: it counts them
+                values.append(getattr(child, method)(*args, **kwargs))
         return values
 
 

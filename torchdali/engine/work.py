@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from ..sampler import EpochOrder, Rows, cut
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 
-READERS = 4  # threads that read files; enough to hide a disk's latency, too few to disturb
+READERS = 16  # threads that read where reading waits for a disk or a network
+SLOW = 500e-6  # seconds a sample; a file in the page cache takes 25e-6
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Fetcher:
     def __init__(self, dataset: MapDataset, plan: Plan, seed: int) -> None:
         self.dataset, self.plan, self.seed = dataset, plan, seed
         self._threads = ThreadPoolExecutor(READERS, "torchdali-read") if dataset.blocking else None
+        self._wait = 0.0  # seconds that a sample took last, from the view of one reader
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
@@ -129,16 +132,22 @@ class Fetcher:
             ]
 
     def _read(self, indices: NDArray[np.int64]) -> Columns:
-        """In some threads where reading waits for disks: one thread would see the sum of their latencies."""
-        if self._threads is None or len(indices) < 2 * READERS:
-            return self.dataset.read(indices)
-        parts = list(self._threads.map(self.dataset.read, np.array_split(indices, READERS)))
-        return {
-            name: np.concatenate([part[name] for part in parts])
-            if isinstance(parts[0][name], np.ndarray)
-            else [value for part in parts for value in part[name]]
-            for name in parts[0]
-        }
+        """One after the other while that is fast, as from the page cache; in threads where each sample waits long."""
+        threads = self._threads if self._wait > SLOW and len(indices) > 1 else None
+        begin = time.perf_counter()
+        if threads is None:
+            columns = self.dataset.read(indices)
+        else:
+            parts = list(threads.map(self.dataset.read, np.array_split(indices, min(READERS, len(indices)))))
+            columns = {
+                name: np.concatenate([part[name] for part in parts])
+                if isinstance(parts[0][name], np.ndarray)
+                else [value for part in parts for value in part[name]]
+                for name in parts[0]
+            }
+        elapsed = time.perf_counter() - begin
+        self._wait = elapsed * (READERS if threads else 1) / len(indices)
+        return columns
 
     def close(self) -> None:
         """End the threads."""
