@@ -296,6 +296,19 @@ def test_ctrl_c(folder, tmp_path, engine):
     assert err.strip().endswith("KeyboardInterrupt") and "Exception ignored" not in err
 
 
+def test_an_interrupt_in_the_callers_thread_is_not_the_end_of_the_epoch(folder):
+    def interrupted(sample, rand):
+        raise KeyboardInterrupt
+
+    loader = td.DataLoader(td.ImageFolder(folder), 4, device="cpu", transform=interrupted, prefetch_factor=0)
+    iterator = iter(loader)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    with pytest.raises(RuntimeError, match="ended by close"):
+        next(iterator)
+    assert not loader.state_dict()["finished"]
+
+
 def test_importing_does_not_import_dali():
     text = "import sys, torchdali, torchdali.testing; print([m for m in sys.modules if m.startswith('nvidia.dali')])"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=60)

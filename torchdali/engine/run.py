@@ -107,12 +107,12 @@ class Run:
             LoaderTimeoutError: none came within `timeout` seconds.
         """
         if self.closed:
-            raise RuntimeError("this pass was ended by close(): break out of the loop, or call iter(loader) again")
+            raise RuntimeError("this pass was ended by close() or by an error: call iter(loader) again")
         last = self._last
-        if not isinstance(last, Prefetcher):
-            return next(last)
         try:
-            return last.get(timeout)
+            return last.get(timeout) if isinstance(last, Prefetcher) else next(last)
+        except StopIteration:
+            raise
         except TimeoutError as error:
             where = ", ".join(
                 f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
@@ -120,6 +120,11 @@ class Run:
             raise LoaderTimeoutError(
                 f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
             ) from error
+        except BaseException as error:
+            # Errors of samples come inside works.  This one has ended a stage, and what is left of the epoch must not
+            # look like its end; but for Ctrl-C in the caller's thread while the stages run in theirs.
+            self.closed = not (isinstance(last, Prefetcher) and isinstance(error, KeyboardInterrupt))
+            raise
 
     def close(self) -> None:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
