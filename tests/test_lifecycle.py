@@ -245,7 +245,8 @@ BUSY = """
     import sys, torchdali as td
     from torchdali import transforms as T
     def make(engine):
-        return td.DataLoader(td.ImageFolder(sys.argv[1]), 4, shuffle=True, device="cpu", engine=engine,
+        files = [path for path, _ in td.ImageFolder(sys.argv[1]).samples] * 99  # busy to the end
+        return td.DataLoader(td.FileDataset(files), 16, shuffle=True, device="cpu", engine=engine,
                              transform=T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()]))
 """
 

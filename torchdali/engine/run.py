@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
+from .. import _dali
 from ..datasets import MapDataset
 from ..errors import LoaderTimeoutError, leave_frame
 from ..prefetch import Prefetcher
@@ -19,6 +23,19 @@ from .traced import Traced
 from .work import Fetcher, Step, Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
+
+_open: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@functools.cache
+def _close_before_dali() -> None:
+    """At the interpreter's exit, end all runs before DALI takes its pipelines down under them.
+
+    Exit functions run in the reverse order of their registration: ours has to come after DALI's, which is registered
+    when DALI is imported.
+    """
+    _dali.dynamic()
+    atexit.register(lambda: [run.close() for run in list(_open)])
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,9 @@ class Run:
                     repair(work)
                 yield work
 
+        _open.add(self)
+        if s.plan.split or s.plan.peeks:
+            _close_before_dali()
         self._stages: list[Prefetcher[Work]] = []
         self._last: Iterator[Work] | Prefetcher[Work]
         if inline:
