@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -228,7 +228,7 @@ def main() -> int:
         print(json.dumps(asdict(measure(PEERS[args.one](args.data / "train"), args.seconds))))
         return 0
     settings = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="minutes"),
+        "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "rounds": args.rounds,
         "seconds": args.seconds,
         "batch_size": BATCH_SIZE,

@@ -55,7 +55,7 @@ def parts() -> dict[str, Callable[[], object]]:
         return next(iter_steps(huge, 10**9, there, BATCH, Shard(777, 1024), False, False))
 
     transform = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
-    plan = Plan(transform, {"image": "encoded", "label": "number"}, "cpu", lambda name: False)
+    plan = Plan(transform, {"image": "encoded", "label": "number"}, "cpu", lambda _: False)
     sizes = np.random.default_rng(0).integers(300, 600, (BATCH, 2))
 
     def parameters() -> object:

@@ -3,8 +3,8 @@
     python benchmarks/soak.py                 # 10,000 batches, then 300 breaks, seeks and bad samples; a few minutes
 
 On real small JPEGs, in one process: first `--batches` batches over many epochs, then `--rounds` rounds, each of which
-seeks somewhere, meets bad samples, and breaks off.  After a warm-up of a tenth, resident memory, threads and descriptors are
-noted at ten points; the table shows them, and the exit code is 1 where the last ones exceed the first by more than
+seeks somewhere, meets bad samples, and breaks off.  Resident memory, threads and descriptors are noted at ten points; the
+table shows them, and the exit code is 1 where the last ones exceed the first by more than
 `--slack` MiB, one thread or one descriptor.
 """
 
@@ -24,7 +24,7 @@ from torchdali import transforms as T
 from torchdali.testing import garble_file, make_image_folder, truncate_file
 
 
-def watch(what: str, count: int, step: Callable[[int], None], slack: float) -> bool:
+def watch(what: str, count: int, step: Callable[[int], object], slack: float) -> bool:
     """Run the steps and print what the process holds at ten points; False where it grew."""
     process = psutil.Process()
     seen: list[tuple[float, int, int]] = []
@@ -62,11 +62,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         make_image_folder(root, classes=4, per_class=200)
         loader = make(root)
-        batches = itertools.chain.from_iterable(itertools.repeat(loader))
-        flat = [watch(f"batches, engine {loader.engine}", args.batches, lambda _: (next(batches), None)[1], args.slack)]
-        del batches
-        truncate_file(loader.source.path(3))
-        garble_file(loader.source.path(400))
+        batches = (batch for _ in itertools.count() for batch in loader)
+        flat = [watch(f"batches, engine {loader.engine}", args.batches, lambda _: next(batches), args.slack)]
+        batches.close()
+        for number, (path, _) in enumerate(loader.source.samples):
+            if number % 20 == 0:
+                (garble_file if number % 40 else truncate_file)(path)
 
         def disturb(number: int) -> None:
             loader.seek(number, number * 7 % len(loader))

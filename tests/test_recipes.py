@@ -61,7 +61,8 @@ def test_a_killed_training_ends_with_the_same_weights(digits, tmp_path):
 
 
 def test_config_mistakes_are_named(digits, tmp_path):
-    for option, word in [("--data.batchsize=3", "batchsize"), ("--train.epochs=many", "epochs"), ("--config=no.yaml", "no.yaml")]:
+    mistakes = {"--data.batchsize=3": "batchsize", "--train.epochs=many": "epochs", "--config=no.yaml": "no.yaml"}
+    for option, word in mistakes.items():
         done = train(digits, tmp_path / "out", option)
         assert done.returncode == 2 and word in done.stderr
 

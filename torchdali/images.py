@@ -29,13 +29,19 @@ def decode(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
         OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
         PIL.Image.DecompressionBombError: the header promises over 179 million pixels.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
-    with Image.open(io.BytesIO(encoded.data)) as opened:
+    try:
+        opened = Image.open(io.BytesIO(encoded.data))
+    except UnidentifiedImageError:
+        # Pillow's own sentence holds an address.
+        raise UnidentifiedImageError("Pillow knows no image format that begins like this") from None
+    with opened:
         image = ImageOps.exif_transpose(opened)
     if image.mode.startswith("I") or image.mode == "F":
-        levels = np.asarray(image, np.float64) * (255 if image.mode == "F" else 1 / 257)
-        grey = np.clip(np.rint(np.nan_to_num(levels)), 0, 255).astype(np.uint8)
+        largest, scale = (1, np.float32(255)) if image.mode == "F" else (65535, 1 / 257)
+        levels = np.clip(np.nan_to_num(np.asarray(image)), 0, largest) * scale
+        grey = np.floor(levels + 0.5).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=2)
     image.info.pop("transparency", None)  # Pillow would warn that it is lost
     return np.array(image.convert("RGB"))

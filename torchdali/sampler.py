@@ -159,9 +159,10 @@ class Drawn:
         except ValueError:  # lists of different lengths
             indices = np.asarray(drawn, object)
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
-            first = drawn[0]
-            batches = ": for batches write batch_size=" if isinstance(first, (list, tuple)) or np.ndim(first) else ""
-            raise TypeError(f"sampler must yield integers, {name} yielded {first!r:.200}{batches}")
+            no_index = (v for v in drawn if isinstance(v, bool) or not hasattr(v, "__index__") or np.ndim(v))
+            wrong = next(no_index, drawn[0])
+            batches = ": for batches write batch_size=" if isinstance(wrong, (list, tuple)) or np.ndim(wrong) else ""
+            raise TypeError(f"sampler must yield integers, {name} yielded {wrong!r:.200}{batches}")
         if indices.min() < 0 or indices.max() >= self.dataset_size:
             raise ValueError(
                 f"{name} yielded indices {indices.min()}..{indices.max()} for a dataset of {self.dataset_size} samples"
@@ -251,7 +252,7 @@ def num_steps(n: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: 
             f"{n} samples cannot give each of {shard.world_size} ranks one: write pad_last=True, or use fewer ranks"
         )
     whole, rest = divmod(n, size)
-    joined = batch_size == 1 and whole > 0 and not pad_last  # see `cut`
+    joined = batch_size == 1 and not pad_last  # see `cut`
     return whole + (0 if drop_last or rest == 0 or joined else 1)
 
 

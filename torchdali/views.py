@@ -86,7 +86,15 @@ class DatasetView(Dataset[Any]):
             self._loader.seek(*token)
             self._iterator = iter(self._loader)
         self._next = (token[0], token[1] + 1)
-        return [next(self._iterator)]
+        batch = next(self._iterator)
+        if self._next[1] == len(self._loader):
+            # Nobody asks for more than there are: end the pass, so that its threads end and the next epoch may follow.
+            next(self._iterator, None)
+            self._iterator = None
+        return [batch]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterator": None}  # a pass does not travel
 
     def __getattr__(self, name: str) -> Any:
         # `loader.dataset.classes` and the like; not while unpickling, when there is no loader yet.

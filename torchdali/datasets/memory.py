@@ -29,7 +29,8 @@ class InMemoryDataset(MapDataset):
     Raises:
         ValueError: no columns, empty ones or of different lengths, none or unknown fields, a column of the name index,
             path or valid.
-        TypeError: no columns but something else, arrays in one column that differ in dtype or number of dimensions.
+        TypeError: something else than columns; arrays in one column that differ in dtype or number of dimensions, or
+            images in the number of channels.
     """
 
     def __init__(
@@ -78,5 +79,7 @@ def _column(name: str, values: Any) -> tuple[Column, Kind]:
         return [np.frombuffer(value, np.uint8) for value in column], "encoded"
     rows = column[:1] if isinstance(column, np.ndarray) else column
     if kind == "array" and all(row.dtype == np.uint8 and row.ndim == 3 and row.shape[2] in (1, 3) for row in rows):
+        if len({row.shape[2] for row in rows}) > 1:
+            raise TypeError(f"images of {name!r} must all have 1 channel or all have 3, got both")
         return column, "image"
     return column, kind

@@ -35,7 +35,12 @@ def _close_before_dali() -> None:
     when DALI is imported.
     """
     _dali.dynamic()
-    atexit.register(lambda: [run.close() for run in list(_open)])
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for run in list(_open):
+        run.close()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ The engine runs the host form on the CPU for everything behind the last step tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral, Real
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,25 +32,41 @@ Params = dict[str, NDArray[Any]]
 """Arrays of one row a sample."""
 
 MODES = ("bilinear", "bicubic", "nearest", "nearest-exact")
+_PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes Pillow's constants too
 
 
 class Transform:
     """Base of torchdali's transforms.  Subclasses are frozen dataclasses and act on all image fields of a sample.
 
-    Attributes:
-        on_host: there is a `transform_host`.
-        on_dali: there is a `transform`.
-        needs_sizes: `make_params` needs the images' sizes.
-        windowed: the params hold `start` and `shape`, and nothing outside that window is looked at, so that a decoder
-            may leave it out.
-        fixes_size: images of any sizes come out with one size.
+    A subclass names the params that its forms take: `def transform(self, ops, image, start, shape)`.  The properties
+    say what the engine may do with it; a subclass for which one always holds writes `windowed = True`.
     """
 
-    on_host: ClassVar[bool] = True
-    on_dali: ClassVar[bool] = True
-    needs_sizes: ClassVar[bool] = False
-    windowed: ClassVar[bool] = False
-    fixes_size: ClassVar[bool] = False
+    @property
+    def on_host(self) -> bool:
+        """There is a `transform_host`."""
+        return True
+
+    @property
+    def on_dali(self) -> bool:
+        """There is a `transform`."""
+        return True
+
+    @property
+    def needs_sizes(self) -> bool:
+        """`make_params` needs the images' sizes."""
+        return False
+
+    @property
+    def windowed(self) -> bool:
+        """The params hold `start` and `shape` (top and left, height and width, in pixels), and nothing outside that
+        window is looked at, so that a decoder may leave it out."""
+        return False
+
+    @property
+    def fixes_size(self) -> bool:
+        """Images of any sizes come out with one size."""
+        return False
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         """Parameters of every sample, and the images' sizes afterwards.
@@ -58,7 +77,9 @@ class Transform:
         """
         return {}, sizes
 
-    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+    # `*args: Any, **params: Any` accepts subclasses that name their params (typing's rule for such a pair).
+
+    def transform(self, ops: Ops, image: Any, *args: Any, **params: Any) -> Any:
         """The DALI form.
 
         Args:
@@ -68,16 +89,18 @@ class Transform:
         """
         raise NotImplementedError
 
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+    def transform_host(
+        self, image: torch.Tensor, out: torch.Tensor | None = None, *args: Any, **params: Any
+    ) -> torch.Tensor:
         """The host form.
 
         Args:
-            image: [C, H, W], channels last in memory.
+            image: [C, H, W], channels last in memory; it is not changed.
             out: where the result may be written, if the caller has a place for it.
-            **params: the sample's rows of the params.
+            **params: the sample's rows of the params, numpy arrays and scalars.
 
         Returns:
-            `out`, or another tensor.
+            `out`, or another tensor, perhaps a view of `image`.
         """
         raise NotImplementedError
 
@@ -96,54 +119,177 @@ class Compose:
         TypeError: something else is among them.
     """
 
-    def __init__(self, transforms: Sequence[Transform | Callable[..., Any] | Compose]) -> None:
+    def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         if not isinstance(transforms, (list, tuple)):
             raise TypeError(f"Compose takes a list of transforms, got {type(transforms).__name__}")
+        for transform in transforms:
+            check_transform(transform)
         self.transforms = list(transforms)
 
     def __repr__(self) -> str:
         return f"Compose({self.transforms})"
 
 
+AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Compose"
+
+
+def check_transform(transform: Any) -> None:
+    """Raise unless this is a transform, a Compose, or can be called as a function `f(sample, rand)`.
+
+    Raises:
+        TypeError: it says what to write instead.
+    """
+    if isinstance(transform, (Transform, Compose)):
+        return
+    kind = transform if isinstance(transform, type) else type(transform)
+    known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
+    if kind.__module__.startswith("torchvision."):
+        instead = (
+            f"write torchdali.transforms.{kind.__name__} with the same arguments"
+            if kind.__name__ in known
+            else "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1]"
+            if kind.__name__ in ("ToTensor", "ToImage", "PILToTensor", "ConvertImageDtype")
+            else "torchdali has no such transform: write a function f(sample, rand) over DALI batches"
+        )
+        raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
+    if isinstance(transform, type) and kind.__name__ in known:
+        raise TypeError(f"transform must be an object, got the class: write {kind.__name__}(...)")
+    if isinstance(transform, (list, tuple)):
+        raise TypeError("transform must be one transform: write Compose([...]) around the list")
+    if isinstance(transform, type) or not callable(transform):
+        raise TypeError(f"transform must be a torchdali transform or a function f(sample, rand), got {transform!r}")
+
+
+def _subclasses(cls: type[Transform]) -> Iterator[type[Transform]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+@functools.cache
+def functional() -> ModuleType:
+    """torchvision's kernels, imported when they are first needed."""
+    from torchvision.transforms.v2 import functional
+
+    module: ModuleType = functional
+    return module
+
+
+def check_channels(image: Any, channels: int, what: str) -> None:
+    """Raise unless a batch of DALI has so many channels: some operators then write or read beside their memory.
+
+    A node of a pipeline has nothing to show; the same code has run eagerly on a sample of the data before it is traced.
+
+    Raises:
+        ValueError: it has others.
+    """
+    if hasattr(image, "evaluate"):
+        found = {shape[-1] for shape in image.shape}
+        if found != {channels}:
+            raise ValueError(f"{what} {channels} channels, and the image {found.pop()}")
+
+
+def is_integer(value: Any, smallest: int) -> bool:
+    """An integer of Python or numpy, no bool, and at least `smallest`."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= smallest
+
+
+def is_number(value: Any) -> bool:
+    """A real number of Python or numpy, and no bool."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
-    """(height, width) from torchvision's int or sequence."""
-    values = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    """(height, width) from torchvision's int or sequence of one or two.
+
+    Raises:
+        ValueError: something else, or none that is positive.
+    """
+    values = tuple(size) if isinstance(size, Sequence) else (size,)
     values = values * 2 if len(values) == 1 else values
-    if len(values) != 2 or not all(isinstance(value, int) and value > 0 for value in values):
+    if len(values) != 2 or not all(is_integer(value, 1) for value in values):
         raise ValueError(f"{name} must be a positive int or (height, width), got {size!r}")
-    return values[0], values[1]
+    return int(values[0]), int(values[1])
 
 
 def mode_name(interpolation: Any) -> str:
-    """The name of torchvision's InterpolationMode, or the name itself."""
+    """The name of torchvision's InterpolationMode, of Pillow's constant, or the name itself.
+
+    Raises:
+        ValueError: an unknown one.
+    """
     name = getattr(interpolation, "value", interpolation)
+    name = _PILLOW_MODES.get(name, name) if isinstance(name, int) else name
     if name not in MODES:
         raise ValueError(f"interpolation must be one of {', '.join(MODES)}, got {interpolation!r}")
     return str(name)
 
 
-def probability(p: float) -> None:
-    """Raise unless p is a probability."""
-    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
+def check_antialias(antialias: Any) -> None:
+    """Raise unless it is a word of torchvision.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    if antialias is not None and not isinstance(antialias, bool):
+        raise ValueError(f"antialias must be True, False or None, got {antialias!r}")
+
+
+def probability(p: Any) -> None:
+    """Raise unless p is a probability.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    if not is_number(p) or not 0 <= p <= 1:
         raise ValueError(f"p must be in [0, 1], got {p!r}")
+
+
+def number_pair(
+    value: Any, name: str, limits: tuple[float, float] = (0, np.inf), what: str = "(low, high)"
+) -> tuple[float, float]:
+    """(low, high) within `limits`.
+
+    Raises:
+        ValueError: no pair of numbers, or outside `limits`, or low > high.
+    """
+    if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(number) for number in value):
+        raise ValueError(f"{name} must be {what}, got {value!r}")
+    if not limits[0] <= value[0] <= value[1] <= limits[1]:
+        raise ValueError(f"{name} must have {limits[0]:g} <= low <= high <= {limits[1]:g}, got {value!r}")
+    return float(value[0]), float(value[1])
 
 
 def number_range(
     value: Any, name: str, center: float | None = None, limits: tuple[float, float] = (0, np.inf)
 ) -> tuple[float, float]:
-    """(low, high) from torchvision's number or pair; a number spreads around `center`.
+    """(low, high) from torchvision's number or pair.
+
+    Args:
+        value: a pair, or a number x that stands for [center - x, center + x] within `limits`, or for [x, x].
+        name: for messages.
+        center: None: numbers stand for themselves.
+        limits: what must hold low and high.
 
     Raises:
         ValueError: no number or pair, or outside `limits`.
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value < 0:
-            raise ValueError(f"{name} must not be negative, got {value!r}")
-        low, high = (value, value) if center is None else (max(center - value, limits[0]), center + value)
-    elif isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, (int, float)) for v in value):
-        low, high = value
-    else:
-        raise ValueError(f"{name} must be a number or (low, high), got {value!r}")
-    if not limits[0] <= low <= high <= limits[1]:
-        raise ValueError(f"{name} must be in {list(limits)} with low <= high, got {value!r}")
-    return float(low), float(high)
+    if isinstance(value, Sequence) and len(value) == 1:
+        value = value[0]
+    if not is_number(value):
+        return number_pair(value, name, limits, "a number or (low, high)")
+    if not 0 <= value <= (np.inf if center is None else limits[1] - center):
+        raise ValueError(f"{name} must be in [0, {limits[1] - (center or 0):g}], got {value!r}")
+    return (float(value), float(value)) if center is None else (max(center - value, limits[0]), float(center + value))
+
+
+def channel_numbers(values: Any, name: str) -> tuple[float, ...]:
+    """One finite number for each channel.
+
+    Raises:
+        ValueError: something else.
+    """
+    numbers = values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else values
+    if not isinstance(numbers, Sequence) or not numbers or not all(is_number(v) and np.isfinite(v) for v in numbers):
+        raise ValueError(f"{name} must be one number for each channel, got {values!r}")
+    return tuple(float(number) for number in numbers)

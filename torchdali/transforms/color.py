@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..random import Rand
-from .base import Params, Sizes, Transform, number_range, size_pair
+from .base import Params, Sizes, Transform, channel_numbers, check_channels, functional, number_range, size_pair
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -25,89 +26,128 @@ class ColorJitter(Transform):
         brightness, contrast, saturation: the factor is drawn from [max(0, 1 - x), 1 + x], or from (low, high).
         hue: the shift in turns is drawn from [-x, x] with x <= 0.5, or from (low, high).
 
-    The CPU form is torchvision's.  The DALI form is one `color_twist`: always hue and saturation, then brightness and
-    contrast; contrast is around mid-grey instead of the image's mean; hue turns linearly in YIQ instead of HSV.
+    Images are uint8, or floats in [0, 1].  The CPU form is torchvision's.  The DALI form has one order: hue and
+    saturation, which need three channels, then contrast and brightness.  It differs little but for hue, which turns
+    linearly in YIQ instead of HSV; contrast is around the mean of all channels instead of the grey image's.
+
+    Raises:
+        ValueError: a range that cannot be meant.
     """
 
-    brightness: Any = None
-    contrast: Any = None
-    saturation: Any = None
-    hue: Any = None
+    brightness: float | Sequence[float] | None = None
+    contrast: float | Sequence[float] | None = None
+    saturation: float | Sequence[float] | None = None
+    hue: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        self._ranges()
+        _ = self._ranges
 
+    @cached_property
     def _ranges(self) -> dict[str, tuple[float, float]]:
-        ranges = {
-            name: number_range(getattr(self, name), name, center=1.0)
-            for name in ("brightness", "contrast", "saturation")
-            if getattr(self, name) is not None
-        }
-        if self.hue is not None:
-            ranges["hue"] = (
-                number_range(self.hue, "hue", center=0.0, limits=(-0.5, 0.5))
-                if not isinstance(self.hue, (int, float))
-                else number_range((-self.hue, self.hue), "hue", limits=(-0.5, 0.5))
-            )
+        """Of what changes anything."""
+        ranges = {}
+        for name, center in {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}.items():
+            value = getattr(self, name)
+            if value is not None:
+                limits = (-0.5, 0.5) if name == "hue" else (0, np.inf)
+                low, high = number_range(value, name, center, limits)
+                if not low == high == center:
+                    ranges[name] = low, high
         return ranges
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        params: Params = {name: rand.uniform(low, high) for name, (low, high) in self._ranges().items()}
-        params["order"] = rand.permutations(4).astype(np.int32)
+        params: Params = {name: rand.uniform(low, high) for name, (low, high) in self._ranges.items()}
+        if params:
+            params["order"] = rand.permutations(4).astype(np.int32)
         return params, sizes
 
-    def transform(self, ops: Ops, image: Any, order: Any, **factors: Any) -> Any:
-        if "hue" in factors:
-            factors["hue"] = factors["hue"] * 360.0  # DALI counts in degrees
-        return ops.color_twist(image, **factors) if factors else image
+    def transform(self, ops: Ops, image: Any, order: Any = None, **factors: Any) -> Any:
+        if not factors:
+            return image
+        floating = ops.dtype_of(image).is_floating_point
+        twist: dict[str, Any] = {name: factors[name] for name in ("hue", "saturation") if name in factors}
+        if twist:
+            check_channels(image, 3, "ColorJitter's saturation and hue need")
+            if "hue" in twist:
+                twist["hue"] = twist["hue"] * 360.0  # DALI counts in degrees
+            image = ops.color_twist(image, **twist)
+        shift: dict[str, Any] = {name: factors[name] for name in ("brightness", "contrast") if name in factors}
+        if "contrast" in shift:
+            shift["contrast_center"] = ops.reductions.mean(image)
+        if shift:
+            image = ops.brightness_contrast(image, **shift)
+        return ops.math.clamp(image, 0.0, 1.0) if floating else image
 
     def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, order: Any, **factors: Any
+        self, image: torch.Tensor, out: torch.Tensor | None = None, *, order: Any = (), **factors: Any
     ) -> torch.Tensor:
-        from torchvision.transforms.v2 import functional as F
-
-        adjust = {
-            "brightness": F.adjust_brightness_image,
-            "contrast": F.adjust_contrast_image,
-            "saturation": F.adjust_saturation_image,
-            "hue": F.adjust_hue_image,
-        }
-        names = list(adjust)
+        kernels = functional()
+        adjust = (
+            ("brightness", kernels.adjust_brightness_image),
+            ("contrast", kernels.adjust_contrast_image),
+            ("saturation", kernels.adjust_saturation_image),
+            ("hue", kernels.adjust_hue_image),
+        )
         for i in order:
-            if names[i] in factors:
-                image = adjust[names[i]](image, float(factors[names[i]]))
+            name, kernel = adjust[i]
+            if name in factors:
+                image = kernel(image, float(factors[name]))
         return image
 
 
 @dataclass(frozen=True)
 class GaussianBlur(Transform):
-    """Blur with a standard deviation drawn from `sigma`.
+    """Blur with a standard deviation drawn from `sigma`; the borders are reflected.
 
     Args:
-        kernel_size: odd int or (horizontal, vertical), as in torchvision.
+        kernel_size: odd int or (horizontal, vertical), in pixels, as in torchvision.
         sigma: number or (low, high), in pixels.
+
+    The CPU form is torchvision's; it also takes images smaller than half the kernel, as DALI does.  The DALI form
+    rounds at another place: uint8 images differ by 1 at most.
+
+    Raises:
+        ValueError: an argument that cannot be meant.
     """
 
-    kernel_size: Any
-    sigma: Any = (0.1, 2.0)
+    kernel_size: int | Sequence[int]
+    sigma: float | Sequence[float] = (0.1, 2.0)
 
     def __post_init__(self) -> None:
         if any(size % 2 == 0 for size in size_pair(self.kernel_size, "kernel_size")):
             raise ValueError(f"kernel_size must be odd, got {self.kernel_size!r}")
-        if number_range(self.sigma, "sigma")[0] <= 0:
+        if self._sigma[0] <= 0:
             raise ValueError(f"sigma must be positive, got {self.sigma!r}")
 
+    @cached_property
+    def _sigma(self) -> tuple[float, float]:
+        return number_range(self.sigma, "sigma")
+
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        return {"sigma": rand.uniform(*number_range(self.sigma, "sigma"))}, sizes
+        return {"sigma": rand.uniform(*self._sigma)}, sizes
 
     def transform(self, ops: Ops, image: Any, sigma: Any) -> Any:
         horizontal, vertical = size_pair(self.kernel_size)
         return ops.gaussian_blur(image, window_size=[vertical, horizontal], sigma=sigma)
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, sigma: Any) -> torch.Tensor:
-        from torchvision.transforms.v2 import functional as F
+        horizontal, vertical = size_pair(self.kernel_size)
+        _, height, width = image.shape
+        small = height <= vertical // 2 or width <= horizontal // 2
+        if small:  # torch reflects once only
+            rows, columns = _reflected(height, vertical // 2), _reflected(width, horizontal // 2)
+            image = image[:, rows][:, :, columns]
+        blurred: torch.Tensor = functional().gaussian_blur_image(image, [horizontal, vertical], [float(sigma)] * 2)
+        if small:
+            blurred = blurred[:, vertical // 2 :, horizontal // 2 :][:, :height, :width]
+        return blurred
 
-        return F.gaussian_blur_image(image, list(size_pair(self.kernel_size)), [float(sigma)] * 2)
+
+def _reflected(n: int, border: int) -> NDArray[np.int64]:
+    """Where the pixels of n and a border on both sides come from: 3 2 1 | 0 1 2 3 | 2 1 0."""
+    period = max(2 * n - 2, 1)
+    places = np.arange(-border, n + border) % period
+    return np.minimum(places, period - places) if n > 1 else np.zeros_like(places)
 
 
 @dataclass(frozen=True)
@@ -117,8 +157,12 @@ class Normalize(Transform):
     uint8 images are scaled to [0, 1] first, so that `ToDtype(torch.float32, scale=True)` in front may be left out.
 
     Args:
-        mean, std: one number for each channel, in units of [0, 1].
+        mean, std: one number for each channel, or one for all, in units of [0, 1] for uint8 images, else in the
+            image's own.
         inplace: accepted for torchvision's sake; batches are always fresh.
+
+    Raises:
+        ValueError: no numbers, of different lengths, or a zero in std.
     """
 
     mean: Sequence[float]
@@ -127,46 +171,56 @@ class Normalize(Transform):
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
-            values = getattr(self, name)
-            if isinstance(values, (int, float)) or not len(values):
-                raise ValueError(f"{name} must be one number for each channel, got {values!r}")
+            object.__setattr__(self, name, channel_numbers(getattr(self, name), name))
         if len(self.mean) != len(self.std):
             raise ValueError(f"mean and std must be of one length, got {len(self.mean)} and {len(self.std)}")
-        if any(value == 0 for value in self.std):
+        if 0 in self.std:
             raise ValueError(f"std must not be zero, got {self.std!r}")
 
     @cached_property
-    def _affine(self) -> dict[bool, tuple[torch.Tensor, torch.Tensor]]:
-        """For uint8 or not: x * scale + bias, in [C]."""
-        mean, std = (torch.tensor([float(v) for v in values], dtype=torch.float64) for values in (self.mean, self.std))
-        return {deep: ((1 / (std * (255 if deep else 1))).float(), (-mean / std).float()) for deep in (True, False)}
+    def _rows(self) -> dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]]:
+        return {}
+
+    def _affine(self, numbers: int, deep: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """x * scale + bias for a row of so many numbers (pixels times channels); made once for a length."""
+        found = self._rows.get((numbers, deep))
+        if found is None:
+            mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+            scale, bias = (1 / (std * (255 if deep else 1))).float(), (-mean / std).float()
+            found = scale.repeat(numbers // len(scale)), bias.repeat(numbers // len(bias))
+            if len(self._rows) < 100:  # images of any widths may come by
+                self._rows[numbers, deep] = found
+        return found
 
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         return torch.float32
 
     def transform(self, ops: Ops, image: Any) -> Any:
-        unit = 255.0 if ops.dtype_of(image) == torch.uint8 else 1.0
+        source = ops.dtype_of(image)
+        if len(self.mean) > 1:
+            check_channels(image, len(self.mean), "Normalize has")
+        if source == torch.float64:
+            image = ops.cast(image, dtype=ops.as_dtype(torch.float32))
+        unit = 255.0 if source == torch.uint8 else 1.0
         return ops.crop_mirror_normalize(
             image,
-            mean=[float(value) * unit for value in self.mean],
-            std=[float(value) * unit for value in self.std],
+            mean=[value * unit for value in self.mean],
+            std=[value * unit for value in self.std],
             dtype=ops.as_dtype(torch.float32),
             output_layout="HWC",
         )
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         channels, height, width = image.shape
-        if channels != len(self.mean):
+        if len(self.mean) not in (1, channels):
             raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
-        if out is None:
+        if out is None or out.stride(0) != 1 or out.stride(2) != channels:
             out = torch.empty(height, width, channels).permute(2, 0, 1)
-        scale, bias = self._affine[image.dtype == torch.uint8]
+        scale, bias = self._affine(width * channels, image.dtype == torch.uint8)
         # Rows of width * channels numbers: with a last dimension of three, torch's loops are ten times as slow.  Three
         # separate steps, which round alike however a loop is cut.
         rows = out.permute(1, 2, 0).flatten(1)
-        if rows.data_ptr() != out.data_ptr():
-            return out.copy_(image.mul(scale[:, None, None]).add_(bias[:, None, None]))
-        rows.copy_(image.permute(1, 2, 0).flatten(1)).mul_(scale.repeat(width)).add_(bias.repeat(width))
+        rows.copy_(image.permute(1, 2, 0).flatten(1)).mul_(scale).add_(bias)
         return out
 
 
@@ -180,6 +234,9 @@ class ToDtype(Transform):
     Args:
         dtype: torch.uint8, float16, float32 or float64.
         scale: map the range of uint8 to [0, 1] and back.
+
+    Raises:
+        ValueError: another dtype.
     """
 
     dtype: torch.dtype
@@ -201,15 +258,20 @@ class ToDtype(Transform):
     def transform(self, ops: Ops, image: Any) -> Any:
         source = ops.dtype_of(image)
         factor = self._factor(source)
-        if factor == 1.0:
-            return image if source == self.dtype else ops.cast(image, dtype=ops.as_dtype(self.dtype))
-        if self.dtype != torch.uint8:
-            return ops.cast(image, dtype=ops.as_dtype(self.dtype)) * factor
-        return ops.cast(ops.math.floor(image * factor), dtype=ops.as_dtype(self.dtype))  # torch truncates, DALI rounds
+        if source == self.dtype:
+            return image
+        # DALI computes in float32, and not in float16 at all.
+        if source == torch.float16 and self.dtype == torch.uint8:
+            image = ops.cast(image, dtype=ops.as_dtype(torch.float32))
+        if factor != 1.0:
+            image = image * factor
+        if self.dtype == torch.uint8:
+            image = ops.math.floor(image)  # torch truncates, DALI's cast rounds
+        return ops.cast(image, dtype=ops.as_dtype(self.dtype))
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         factor = self._factor(image.dtype)
         if self.dtype == torch.uint8:
             return (image if factor == 1.0 else image.mul(factor)).to(self.dtype)
-        image = image.to(self.dtype)
-        return image if factor == 1.0 else image.mul_(factor)
+        converted = image.to(self.dtype)
+        return converted if factor == 1.0 else converted.mul_(factor)

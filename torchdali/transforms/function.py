@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,18 +35,36 @@ class FunctionRand:
 
     Attributes:
         device: "cpu" or "gpu", for DALI's `device=` arguments.
-        host: the same numbers as numpy arrays.
     """
 
     def __init__(self, host: Rand, device: str, feed: Callable[[Any], Any], make_rng: Callable[[], Any] | None) -> None:
-        self.host, self.device = host, device
+        self._host, self.device = host, device
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self._feed, self._make_rng = feed, make_rng
         self._ndd: Any = None
 
     @property
+    def num_samples(self) -> int:
+        return len(self._host)
+
+    @property
+    def host(self) -> Rand:
+        """The same generator for numpy arrays of one row a sample; its draws count as calls.
+
+        Raises:
+            TransformError: in a traceable function, where they would freeze.
+        """
+        if self._make_rng is None:
+            raise TransformError("rand.host has no place in a traceable function: use rand.uniform and the like")
+        return self._host
+
+    @property
     def ndd(self) -> Any:
-        """A `ndd.random.RNG` for this batch, for `rng=`; made anew from (seed, rank, epoch, position) each time."""
+        """A `ndd.random.RNG` for this batch, for `rng=`; made anew from (seed, rank, epoch, position) each time.
+
+        Raises:
+            TransformError: in a traceable function, which must not have a state.
+        """
         if self._make_rng is None:
             raise TransformError("rand.ndd has no place in a traceable function: use rand.uniform and the like")
         if self._ndd is None:
@@ -54,7 +73,7 @@ class FunctionRand:
 
     def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
         self.calls.append((method, args, kwargs))
-        return self._feed(getattr(self.host, method)(*args, **kwargs))
+        return self._feed(getattr(self._host, method)(*args, **kwargs))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
         """float32 in [low, high)."""
@@ -78,40 +97,78 @@ class FunctionRand:
 
 
 class Function:
-    """A function among transforms: it sees whole samples, as a dict of batches."""
+    """A function among transforms: it sees whole samples, as a dict of batches.
+
+    Raises:
+        TypeError: it can't be called with (sample, rand), or (sample, rand, ops) where it is traceable.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.traceable: bool = getattr(function, "__torchdali_traceable__", False)
+        arguments = ("sample", "rand", "ops") if self.traceable else ("sample", "rand")
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # some of those that are written in C have none
+            return
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise TypeError(
+                f"the transform {self.name} must take ({', '.join(arguments)}), its arguments are {signature}"
+            ) from error
 
     @property
     def name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
+    def __repr__(self) -> str:
+        return self.name
+
     def __call__(self, ops: Ops, sample: Sample, rand: FunctionRand) -> Sample:
         """Call it and check what it gives.
 
         Raises:
-            TransformError: it returned no dict of batches.
+            TransformError: it returned no dict of batches of as many samples.
         """
         given = _Fields(sample)
         result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
         if not isinstance(result, dict) or not result:
-            got = "nothing (is a return missing?)" if result is None else type(result).__name__
+            got = (
+                "nothing (is a return missing?)"
+                if result is None
+                else "an empty one"
+                if isinstance(result, dict)
+                else type(result).__name__
+            )
             raise TransformError(
                 f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
             )
         for field, value in result.items():
-            if not isinstance(field, str) or not (hasattr(value, "evaluate") or type(value).__name__ == "DataNode"):
+            samples = getattr(value, "batch_size", None)
+            if not isinstance(field, str) or (samples is None and type(value).__name__ != "DataNode"):
                 raise TransformError(
                     f"the transform {self.name} must return DALI batches, got {type(value).__name__} for {field!r}: "
                     "wrap host data in ndd.as_batch, and leave torch tensors to the loader"
+                )
+            if samples not in (None, rand.num_samples):
+                raise TransformError(
+                    f"the transform {self.name} must return {rand.num_samples} samples, got {samples} for {field!r}"
                 )
         return dict(result)
 
 
 class _Fields(dict[str, Any]):
+    """A sample; what is asked for and is not there is explained."""
+
     def __missing__(self, name: str) -> Any:
-        raise KeyError(
-            f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): numbers and objects travel beside DALI"
+        raise MissingField(
+            f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): "
+            "numbers and objects travel beside DALI"
         )
+
+
+class MissingField(TransformError, KeyError):
+    """A transform asked for a field that it does not get."""
+
+    __str__ = Exception.__str__  # KeyError's would quote the sentence

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from ..random import Rand
-from .base import Params, Sizes, Transform, mode_name, number_range, probability, size_pair
+from .base import (
+    Params,
+    Sizes,
+    Transform,
+    check_antialias,
+    functional,
+    is_integer,
+    is_number,
+    mode_name,
+    number_pair,
+    probability,
+    size_pair,
+)
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -19,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decode(Transform):
-    """Image files to uint8 RGB, upright by their EXIF orientation.
+    """Image files to uint8 RGB [H, W, 3], upright by their EXIF orientation; grey is repeated, alpha dropped.
 
     The loader puts it in front by itself where it is missing.  On the CPU a crop that follows is fused with it: only
     the crop's window is decoded, with the same pixels as from the whole image.  On a GPU whole images are decoded.
     """
 
-    on_host: ClassVar[bool] = False
+    on_host = False
 
     def transform(self, ops: Ops, image: Any, start: Any = None, shape: Any = None) -> Any:
         if start is None:
@@ -36,31 +50,55 @@ class Decode(Transform):
 class _Crop(Transform):
     """A window, which may lie partly outside the image and is filled there."""
 
-    needs_sizes: ClassVar[bool] = True
-    windowed: ClassVar[bool] = True
-    fixes_size: ClassVar[bool] = True
-    fill: Any = 0
+    needs_sizes = True
+    fixes_size = True
+    fill: float | Sequence[float] | None = 0
     padding_mode: str = "constant"
 
+    # DALI's slice fills with constants only, and any other padding looks at pixels outside the window.
+
+    @property
+    def on_dali(self) -> bool:
+        return self.padding_mode == "constant"
+
+    @property
+    def windowed(self) -> bool:
+        return self.padding_mode == "constant"
+
+    def _fill_values(self, dtype: torch.dtype) -> list[float]:
+        """One number, or one for each channel."""
+        fill = [0.0] if self.fill is None else [self.fill] if isinstance(self.fill, (int, float)) else [*self.fill]
+        if dtype == torch.uint8 and not all(0 <= value < 256 for value in fill):
+            raise ValueError(f"fill must be in [0, 255] for uint8 images, got {self.fill!r}")
+        return [float(value) for value in fill]
+
     def transform(self, ops: Ops, image: Any, start: Any, shape: Any) -> Any:
-        fill = list(self.fill) if isinstance(self.fill, (list, tuple)) else self.fill
+        fill = self._fill_values(ops.dtype_of(image))
         return ops.slice(image, start, shape, axes=[0, 1], out_of_bounds_policy="pad", fill_values=fill)
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any
     ) -> torch.Tensor:
-        top, left = (int(v) for v in start)
-        height, width = (int(v) for v in shape)
-        before = (max(0, -top), max(0, -left))
-        behind = (max(0, top + height - image.shape[1]), max(0, left + width - image.shape[2]))
-        if any(before) or any(behind):
-            from torchvision.transforms.v2 import functional as F
-
-            edges = [before[1], before[0], behind[1], behind[0]]
-            fill = list(self.fill) if isinstance(self.fill, (list, tuple)) else self.fill
-            image = F.pad_image(image, edges, fill=fill, padding_mode=self.padding_mode)
-            top, left = top + before[0], left + before[1]
-        return image[:, top : top + height, left : left + width]
+        (top, left), (height, width) = start.tolist(), shape.tolist()
+        bottom, right = top + height, left + width
+        channels, rows, columns = image.shape
+        if top >= 0 and left >= 0 and bottom <= rows and right <= columns:
+            return image[:, top:bottom, left:right]
+        if self.padding_mode == "constant":
+            fill = self._fill_values(image.dtype)
+            window = image.new_empty(height, width, channels).permute(2, 0, 1)
+            if len(fill) == 1:
+                window.fill_(fill[0])
+            else:
+                window.copy_(torch.tensor(fill).to(image.dtype)[:, None, None])
+            inside = image[:, max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+            above, before = max(-top, 0), max(-left, 0)
+            window[:, above : above + inside.shape[1], before : before + inside.shape[2]] = inside
+            return window
+        edges = [max(-left, 0), max(-top, 0), max(right - columns, 0), max(bottom - rows, 0)]
+        padded: torch.Tensor = functional().pad_image(image, edges, padding_mode=self.padding_mode)
+        top, left = max(top, 0), max(left, 0)
+        return padded[:, top : top + height, left : left + width]
 
 
 def _window(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
@@ -70,9 +108,16 @@ def _window(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
 
 @dataclass(frozen=True)
 class CenterCrop(_Crop):
-    """The middle of the image; a smaller image is surrounded by zeros (torchvision's rounding)."""
+    """The middle of the image; a smaller image is surrounded by zeros (torchvision's rounding).
 
-    size: Any
+    Args:
+        size: of the result in pixels, int or (height, width).
+
+    Raises:
+        ValueError: another size.
+    """
+
+    size: int | Sequence[int]
 
     def __post_init__(self) -> None:
         size_pair(self.size)
@@ -91,19 +136,22 @@ class RandomCrop(_Crop):
     """A window at a random place.
 
     Args:
-        size: int or (height, width).
+        size: of the result in pixels, int or (height, width).
         padding: pixels added around the image before the crop: int, (left/right, top/bottom) or (left, top, right,
             bottom).
         pad_if_needed: where the image is smaller than the crop, pad both sides by what is missing; otherwise that is
             an error of the sample.
-        fill: value of constant padding, a number or one for each channel.
+        fill: value of constant padding, a number or one for each channel, in the image's own units.
         padding_mode: "constant"; "edge", "reflect" and "symmetric" have a CPU form only.
+
+    Raises:
+        ValueError: an argument that cannot be meant.
     """
 
-    size: Any
-    padding: Any = None
+    size: int | Sequence[int]
+    padding: int | Sequence[int] | None = None
     pad_if_needed: bool = False
-    fill: Any = 0
+    fill: float | Sequence[float] | None = 0
     padding_mode: str = "constant"
 
     def __post_init__(self) -> None:
@@ -111,21 +159,15 @@ class RandomCrop(_Crop):
         self._edges()
         if self.padding_mode not in ("constant", "edge", "reflect", "symmetric"):
             raise ValueError(f"padding_mode must be constant, edge, reflect or symmetric, got {self.padding_mode!r}")
-
-    # DALI's slice fills with constants only.
-    @property
-    def on_dali(self) -> bool:  # type: ignore[override]
-        return self.padding_mode == "constant"
-
-    @property
-    def windowed(self) -> bool:  # type: ignore[override]
-        return self.padding_mode == "constant"
+        fill = self.fill if isinstance(self.fill, (list, tuple)) else [0 if self.fill is None else self.fill]
+        if not fill or not all(is_number(value) for value in fill):
+            raise ValueError(f"fill must be a number or one for each channel, got {self.fill!r}")
 
     def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Padding before and behind, each (vertical, horizontal)."""
         padding = 0 if self.padding is None else self.padding
-        values = [padding] if isinstance(padding, int) else list(padding)
-        if len(values) not in (1, 2, 4) or not all(isinstance(v, int) and v >= 0 for v in values):
+        values = list(padding) if isinstance(padding, Sequence) else [padding]
+        if len(values) not in (1, 2, 4) or not all(is_integer(value, 0) for value in values):
             raise ValueError(f"padding must be 1, 2 or 4 integers, none negative, got {self.padding!r}")
         left, top, right, bottom = values * (4 // len(values))
         return np.array([top, left]), np.array([bottom, right])
@@ -147,21 +189,46 @@ class RandomCrop(_Crop):
 
 
 class _Resizing(Transform):
-    """A resize to the size in the params."""
+    """Resizes, by torchvision's interpolation and antialias."""
 
     interpolation: Any
-    antialias: bool
+    antialias: bool | None
 
-    def transform(self, ops: Ops, image: Any, size: Any) -> Any:
+    def _resize(self, ops: Ops, image: Any, size: Any) -> Any:
         mode = ops.interpolation(mode_name(self.interpolation))
-        return ops.resize(image, size=size, interp_type=mode, antialias=self.antialias)
+        return ops.resize(image, size=size, interp_type=mode, antialias=bool(self.antialias))
 
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, size: Any) -> torch.Tensor:
-        from torchvision.transforms import InterpolationMode
-        from torchvision.transforms.v2 import functional as F
+    def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
+        """[C, height, width] by torchvision's kernel, bit for bit."""
+        height, width = (int(extent) for extent in size.tolist())
+        channels, rows, columns = image.shape
+        if (height, width) == (rows, columns):
+            return image
+        mode = mode_name(self.interpolation)
+        resized: torch.Tensor
+        if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8():
+            # What torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
+            if image.stride(0) == 1:
+                _, row, column = image.stride()
+                whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
+            else:
+                whole = image[None]
+            resized = torch.nn.functional.interpolate(
+                whole, (height, width), mode=mode, align_corners=False, antialias=bool(self.antialias)
+            )[0]
+        else:
+            from torchvision.transforms import InterpolationMode
 
-        mode = InterpolationMode(mode_name(self.interpolation))
-        return F.resize_image(image, [int(v) for v in size], interpolation=mode, antialias=self.antialias)
+            resized = functional().resize_image(
+                image, [height, width], interpolation=InterpolationMode(mode), antialias=self.antialias
+            )
+        return resized
+
+
+@functools.cache
+def _native_uint8() -> bool:
+    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 @dataclass(frozen=True)
@@ -169,54 +236,77 @@ class Resize(_Resizing):
     """To a size: (height, width), or an int for the shorter edge.
 
     Args:
-        size: int, [int] or (height, width).
+        size: in pixels: int, [int] or (height, width); None: `max_size` is the longer edge.
         interpolation: "bilinear", "bicubic", "nearest", "nearest-exact", or torchvision's InterpolationMode.
         max_size: with an int size: the longer edge is at most this, and the shorter one shrinks with it.
-        antialias: low-pass filter when shrinking.
+        antialias: low-pass filter when shrinking, for bilinear and bicubic; None: False.
+
+    The CPU form is torchvision's, but that an edge never vanishes.  DALI's resampler differs in rounding, and its
+    nearest neighbour is "nearest-exact" in both cases.
+
+    Raises:
+        ValueError: an argument that cannot be meant.
     """
 
-    size: Any
+    size: int | Sequence[int] | None
     interpolation: Any = "bilinear"
     max_size: int | None = None
-    antialias: bool = True
+    antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        size_pair(self.size)
         mode_name(self.interpolation)
-        if self.max_size is not None and (self._edge is None or self.max_size <= self._edge):
+        check_antialias(self.antialias)
+        if self.size is not None:
+            size_pair(self.size)
+        if self.max_size is None and self.size is not None:
+            return
+        if not is_integer(self.max_size, 1) or self._pair or (self._edge and self.max_size <= self._edge):  # type: ignore[operator]
             raise ValueError(
-                f"max_size goes with an int size below it, got size={self.size!r} max_size={self.max_size!r}"
+                "max_size must be an int, with an int size below it or size=None, "
+                f"got size={self.size!r} max_size={self.max_size!r}"
             )
 
     @property
     def _edge(self) -> int | None:
-        if isinstance(self.size, int):
-            return self.size
-        return int(self.size[0]) if len(self.size) == 1 else None
+        """The shorter edge, where it is given."""
+        return None if self.size is None or self._pair else size_pair(self.size)[0]
 
     @property
-    def needs_sizes(self) -> bool:  # type: ignore[override]
-        return self._edge is not None
+    def _pair(self) -> tuple[int, int] | None:
+        """The size, where it is given."""
+        return size_pair(self.size) if isinstance(self.size, Sequence) and len(self.size) == 2 else None
 
     @property
-    def fixes_size(self) -> bool:  # type: ignore[override]
-        return self._edge is None
+    def needs_sizes(self) -> bool:
+        return self._pair is None
+
+    @property
+    def fixes_size(self) -> bool:
+        return self._pair is not None
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        if self._edge is None:
-            out = np.broadcast_to(np.array(size_pair(self.size), np.int64), (len(rand), 2))
+        if self._pair:
+            out = np.broadcast_to(np.array(self._pair, np.int64), (len(rand), 2))
         else:
             assert sizes is not None
             short, long = sizes.min(axis=1), sizes.max(axis=1)
-            new_short = np.full_like(short, self._edge)
-            new_long = (self._edge * long / short).astype(np.int64)
-            if self.max_size is not None:
-                over = new_long > self.max_size
-                new_short = np.where(over, (self.max_size * new_short / new_long).astype(np.int64), new_short)
-                new_long = np.minimum(new_long, self.max_size)
+            if self._edge is None:
+                new_short, new_long = self.max_size * short / long, np.full_like(long, self.max_size)
+            else:
+                new_short, new_long = np.full_like(short, self._edge), (self._edge * long / short).astype(np.int64)
+                if self.max_size is not None:
+                    new_short = np.where(new_long > self.max_size, self.max_size * new_short / new_long, new_short)
+                    new_long = np.minimum(new_long, self.max_size)
+            new_short = np.maximum(new_short.astype(np.int64), 1)
             upright = sizes[:, :1] >= sizes[:, 1:]
             out = np.where(upright, np.stack([new_long, new_short], 1), np.stack([new_short, new_long], 1))
         return {"size": out.astype(np.float32)}, out
+
+    def transform(self, ops: Ops, image: Any, size: Any) -> Any:
+        return self._resize(ops, image, size)
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, size: Any) -> torch.Tensor:
+        return self._resize_host(image, size)
 
 
 @dataclass(frozen=True)
@@ -227,28 +317,32 @@ class RandomResizedCrop(_Resizing):
     area and a log-uniform ratio, then the largest central crop of a permitted ratio.
 
     Args:
-        size: of the result, int or (height, width).
+        size: of the result in pixels, int or (height, width).
         scale: range of the window's part of the image's area.
         ratio: range of width / height.
         interpolation, antialias: as in Resize.
+
+    Raises:
+        ValueError: an argument that cannot be meant.
     """
 
-    size: Any
-    scale: Any = (0.08, 1.0)
-    ratio: Any = (3 / 4, 4 / 3)
+    size: int | Sequence[int]
+    scale: Sequence[float] = (0.08, 1.0)
+    ratio: Sequence[float] = (3 / 4, 4 / 3)
     interpolation: Any = "bilinear"
-    antialias: bool = True
+    antialias: bool | None = True
 
-    needs_sizes: ClassVar[bool] = True
-    windowed: ClassVar[bool] = True
-    fixes_size: ClassVar[bool] = True
+    needs_sizes = True
+    windowed = True
+    fixes_size = True
 
     def __post_init__(self) -> None:
         size_pair(self.size)
-        number_range(self.scale, "scale")
-        if number_range(self.ratio, "ratio")[0] <= 0:
+        number_pair(self.scale, "scale")
+        if number_pair(self.ratio, "ratio")[0] == 0:
             raise ValueError(f"ratio must be positive, got {self.ratio!r}")
         mode_name(self.interpolation)
+        check_antialias(self.antialias)
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
@@ -260,8 +354,9 @@ class RandomResizedCrop(_Resizing):
     def windows(self, rand: Rand, sizes: Sizes) -> tuple[Sizes, Sizes]:
         """(start, shape) of each window, each [N, 2] int64."""
         n, tries = len(sizes), 10
-        area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(*self.scale, shape=tries)
-        ratio = np.exp(rand.uniform(math.log(self.ratio[0]), math.log(self.ratio[1]), shape=tries).astype(np.float64))
+        (small, large), (low, high) = self.scale, self.ratio
+        area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(small, large, shape=tries)
+        ratio = np.exp(rand.uniform(math.log(low), math.log(high), shape=tries).astype(np.float64))
         shape = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2))).astype(np.int64)
         fits = np.all((shape > 0) & (shape <= sizes[:, None]), axis=2)
         found, first = fits.any(axis=1), fits.argmax(axis=1)
@@ -273,23 +368,26 @@ class RandomResizedCrop(_Resizing):
         height, width = sizes[:, 0], sizes[:, 1]
         ratio = width / height
         low, high = self.ratio
-        return np.stack(
+        shape = np.stack(
             [
-                np.where(ratio < low, np.rint(width / low), height).astype(np.int64),
-                np.where(ratio > high, np.rint(height * high), width).astype(np.int64),
+                np.where(ratio < low, np.rint(width / low), height),
+                np.where(ratio > high, np.rint(height * high), width),
             ],
             axis=1,
         )
+        return np.maximum(shape.astype(np.int64), 1)
 
     def transform(self, ops: Ops, image: Any, start: Any, shape: Any, size: Any) -> Any:
         # Not `resize(roi_start=...)`: its filter reads pixels outside the window.
-        return super().transform(ops, ops.slice(image, start, shape, axes=[0, 1]), size)
+        return self._resize(ops, ops.slice(image, start, shape, axes=[0, 1]), size)
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any, size: Any
     ) -> torch.Tensor:
-        (top, left), (height, width) = start, shape
-        return super().transform_host(image[:, top : top + height, left : left + width], size=size)
+        (top, left), (height, width) = start.tolist(), shape.tolist()
+        if image.shape[1:] != (height, width):  # else the decoder has cut the window
+            image = image[:, top : top + height, left : left + width]
+        return self._resize_host(image, size)
 
 
 class _Flip(Transform):
@@ -312,7 +410,11 @@ class _Flip(Transform):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(_Flip):
-    """Left and right exchanged with probability p."""
+    """Left and right exchanged with probability p.
+
+    Raises:
+        ValueError: p is no probability.
+    """
 
     p: float = 0.5
     _horizontal: ClassVar[bool] = True
@@ -323,7 +425,11 @@ class RandomHorizontalFlip(_Flip):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(_Flip):
-    """Top and bottom exchanged with probability p."""
+    """Top and bottom exchanged with probability p.
+
+    Raises:
+        ValueError: p is no probability.
+    """
 
     p: float = 0.5
     _horizontal: ClassVar[bool] = False

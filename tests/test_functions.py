@@ -1,0 +1,541 @@
+"""Functions as transforms: the random numbers they get, what they may return, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import nvidia.dali.experimental.dynamic as ndd
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.random import Rand
+from torchdali.state import Position
+from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
+
+SEED = 7
+
+
+@pytest.fixture
+def make(folder):
+    """Makes a loader of 22 files with this transform."""
+
+    def make(transform, fields=("image", "label", "index"), **arguments):
+        arguments = dict(batch_size=8, shuffle=True, seed=SEED, device="cpu", num_threads=1) | arguments
+        return td.DataLoader(td.ImageFolder(folder, fields=fields), transform=transform, **arguments)
+
+    return make
+
+
+def decoded(sample):
+    return ndd.resize(ndd.decoders.image(sample["image"], device="cpu"), size=[16, 16])
+
+
+# Used as DESIGN.md says
+
+
+def augment(sample, rand):
+    image = ndd.decoders.image(sample["image"], device=rand.device)
+    image = ndd.rotate(image, angle=rand.uniform(-10, 10), fill_value=0)
+    return {**sample, "image": ndd.resize(image, size=[224, 224])}
+
+
+def test_the_example(make):
+    seen = []
+    for images, labels, indices in make(augment):
+        assert images.shape == (len(labels), 3, 224, 224) and images.dtype == torch.uint8
+        assert torch.equal(labels, indices // 11)
+        seen += indices.tolist()
+    assert sorted(seen) == list(range(22))
+    assert_same_stream(
+        lambda: make(augment), lambda: make(augment, engine="debug"), lambda: make(augment, prefetch_factor=0), epochs=2
+    )
+
+
+def test_the_example_turns_each_image_by_its_own_angle(make):
+    loader = make(augment, shuffle=False, prefetch_factor=0)
+    for images, _, indices in loader:
+        angles = Rand(SEED, Position(0).key, indices.numpy().astype(np.uint64)).child(0).uniform(-10, 10)
+        assert len(set(angles.tolist())) == len(angles)
+        for image, index, angle in zip(images, indices.tolist(), angles.tolist()):
+            encoded = np.fromfile(loader.source.path(index), np.uint8)
+            turned = ndd.rotate(ndd.decoders.image(encoded), angle=angle, fill_value=0)
+            alone = torch.from_numpy(np.array(ndd.resize(turned, size=[224, 224])))
+            assert torch.equal(image.permute(1, 2, 0), alone)
+
+
+# Random numbers
+
+DRAWS = {
+    "uniform": (-2.0, 3.0),
+    "normal": (1.0, 0.5),
+    "integers": (3, 9),
+    "bernoulli": (0.3,),
+    "choice": ([0.5, 2.5, 7.0], [0.2, 0.3, 0.5]),
+}
+
+
+def numbers(sample, rand):
+    """One draw of each kind, as fields."""
+    drawn = {name: getattr(rand, name)(*arguments) for name, arguments in DRAWS.items()}
+    drawn["pair"] = rand.uniform(shape=2)
+    drawn["again"] = rand.uniform(*DRAWS["uniform"])
+    return {**sample, "image": decoded(sample), **drawn}
+
+
+def test_numbers_are_those_of_the_samples(make):
+    """What torchdali.random.Rand gives for each index, whatever batch it is in; the second draw is another."""
+    loader = make(numbers, output="dict")
+    for epoch in range(2):
+        for batch in loader:
+            rand = Rand(SEED, Position(epoch).key, batch["index"].numpy().astype(np.uint64)).child(0)
+            for name, arguments in DRAWS.items():
+                assert torch.equal(batch[name], torch.from_numpy(getattr(rand, name)(*arguments)))
+            assert torch.equal(batch["pair"], torch.from_numpy(rand.uniform(shape=2)))
+            assert not torch.equal(batch["again"], batch["uniform"])
+            for name in batch:
+                if name not in ("image", "label", "bernoulli"):
+                    assert len(batch[name].unique(dim=0)) > 1
+
+
+def test_numbers_of_two_functions_are_independent(make):
+    def draw(name):
+        return lambda sample, rand: {**sample, name: rand.uniform()}
+
+    def first(sample, rand):
+        return {**sample, "image": decoded(sample), "a": rand.uniform()}
+
+    (batch,) = make(T.Compose([first, draw("b"), draw("c")]), output="dict", batch_size=22)
+    values = torch.stack([batch[name] for name in "abc"])
+    assert len(values.unique()) == values.numel()
+    assert torch.corrcoef(values).sub(torch.eye(3)).abs().max() < 0.6
+
+
+def test_numbers_on_the_host(make):
+    """`rand.host` draws from the same stream as `rand`, as arrays."""
+
+    def mixed(sample, rand):
+        first = rand.host.uniform(2, 3)
+        assert isinstance(first, np.ndarray) and len(first) == len(rand.host) == sample["image"].batch_size
+        return {**sample, "image": decoded(sample), "first": ndd.as_batch(first), "second": rand.uniform(2, 3)}
+
+    for batch in make(mixed, output="dict"):
+        rand = Rand(SEED, 0, batch["index"].numpy().astype(np.uint64)).child(0)
+        assert torch.equal(batch["first"], torch.from_numpy(rand.uniform(2, 3)))
+        assert torch.equal(batch["second"], torch.from_numpy(rand.uniform(2, 3)))
+
+
+def with_ndd_rng(sample, rand):
+    """DALI's own random operators, by `rng=` and by the thread's default."""
+    image = decoded(sample)
+    own = ndd.random.uniform(range=[0.0, 1.0], batch_size=image.batch_size, rng=rand.ndd)
+    assert rand.ndd is rand.ndd
+    default = ndd.random.normal(batch_size=image.batch_size)
+    noisy = ndd.noise.gaussian(image, stddev=20.0, rng=rand.ndd)
+    return {**sample, "image": noisy, "own": own, "default": default}
+
+
+def test_dalis_generators_follow_the_stream(make):
+    """Equal on another run, after a break and after a resume; other numbers in each batch, epoch and rank."""
+
+    def loader(**arguments):
+        return make(with_ndd_rng, **arguments)
+
+    steps = assert_same_stream(loader, lambda: loader(prefetch_factor=0), lambda: loader(engine="debug"), epochs=2)
+    assert len({digest for step in steps for digest in step.samples}) == 44
+    assert_resumes_exactly(loader, epochs=2)
+
+    interrupted = loader()
+    next(iter(interrupted))
+    next(iter(interrupted))
+    interrupted.load_state_dict(loader().state_dict())
+    assert read_stream(interrupted, epochs=2) == steps
+
+    batches = [batch for epoch in range(2) for batch in loader(output="dict")]
+    fresh = [batch for rank in range(2) for batch in loader(output="dict", rank=rank, world_size=2, batch_size=4)]
+    for name in ("own", "default"):
+        values = torch.cat([batch[name] for batch in batches[:3]])
+        assert len(values.unique()) == len(values)
+        values = torch.cat([batch[name] for batch in fresh])
+        assert len(values.unique()) == len(values)
+
+
+def test_dalis_generators_of_two_functions_are_independent(make):
+    def more(sample, rand):
+        n = sample["image"].batch_size
+        return {**sample, "more": ndd.random.uniform(range=[0.0, 1.0], batch_size=n, rng=rand.ndd)}
+
+    for batch in make(T.Compose([with_ndd_rng, more]), output="dict"):
+        assert not torch.equal(batch["own"], batch["more"])
+
+
+def test_the_callers_generator_is_left_alone(make):
+    """Also where the transform runs in the caller's thread."""
+    ndd.random.set_seed(5)
+    expected = [float(np.array(ndd.random.uniform(range=[0.0, 1.0]))) for _ in range(4)]
+    ndd.random.set_seed(5)
+    found = [float(np.array(ndd.random.uniform(range=[0.0, 1.0])))]
+    for arguments in (dict(prefetch_factor=0), dict(engine="debug"), dict(prefetch_factor=2)):
+        for _ in make(with_ndd_rng, **arguments):
+            pass
+        found.append(float(np.array(ndd.random.uniform(range=[0.0, 1.0]))))
+    assert found == expected
+
+
+def test_the_callers_generator_is_put_back_after_an_error(make):
+    def fails(sample, rand):
+        ndd.random.uniform(range=[0.0, 1.0])
+        raise RuntimeError("no")
+
+    ndd.random.set_seed(5)
+    expected = float(np.array(ndd.random.uniform(range=[0.0, 1.0])))
+    ndd.random.set_seed(5)
+    with pytest.raises(RuntimeError):
+        next(iter(make(fails, engine="debug")))
+    assert float(np.array(ndd.random.uniform(range=[0.0, 1.0]))) == expected
+
+
+def test_the_device_is_named(make):
+    def look(sample, rand):
+        assert rand.device == "cpu"
+        return {**sample, "image": decoded(sample)}
+
+    assert len(list(make(look))) == 3
+
+
+# Places and fields
+
+
+def test_in_front_in_the_middle_and_at_the_end(make):
+    """Transforms stand around functions; parameters behind one follow the sizes that it gave."""
+    shapes = []
+
+    def front(sample, rand):
+        assert sample["image"].ndim == 1  # encoded
+        return {**sample, "image": ndd.decoders.image(sample["image"], device=rand.device)}
+
+    def middle(sample, rand):
+        shapes.append([tuple(shape) for shape in sample["image"].shape])
+        return {**sample, "image": ndd.resize(sample["image"], size=[40, 30])}
+
+    def end(sample, rand):
+        return {**sample, "image": ndd.cast(sample["image"], dtype=ndd.float32) * 2.0}
+
+    crop, flip = T.RandomCrop((38, 29)), T.RandomHorizontalFlip()
+    transform = T.Compose([front, T.Resize((50, 60)), middle, crop, flip, end])
+    (batch,) = make(transform, shuffle=False, batch_size=22)
+    assert shapes == [[(50, 60, 3)] * 22]
+    rand = Rand(SEED, 0, np.arange(22))
+    window, _ = crop.make_params(rand.child(3), np.tile([[40, 30]], (22, 1)))
+    flips = flip.make_params(rand.child(4), None)[0]["flip"]
+    for image, index in zip(batch[0], batch[2].tolist()):
+        encoded = np.fromfile(make(None).source.path(index), np.uint8)
+        pixels = np.array(ndd.resize(ndd.resize(ndd.decoders.image(encoded), size=[50, 60]), size=[40, 30]))
+        top, left = window["start"][index]
+        pixels = pixels[top : top + 38, left : left + 29][:, :: -1 if flips[index] else 1]
+        assert torch.equal(image.permute(1, 2, 0), torch.from_numpy(pixels.copy()).float() * 2)
+
+
+def test_decode_in_front_of_a_function(make):
+    def look(sample, rand):
+        assert sample["image"].ndim == 3
+        return dict(sample)
+
+    transform = T.Compose([T.Decode(), look])
+    assert_same_stream(lambda: make(transform), lambda: make(None))
+
+
+def test_a_host_part_behind_a_function(make):
+    """torch's kernels with the sizes that the function gave, ragged ones included."""
+
+    def grow(sample, rand):
+        return {**sample, "image": ndd.decoders.image(sample["image"])}
+
+    behind = T.Compose([grow, T.RandomResizedCrop(16), T.Normalize((0.5,) * 3, (0.5,) * 3)])
+    without = T.Compose([T.Decode(), T.RandomResizedCrop(16), T.Normalize((0.5,) * 3, (0.5,) * 3)])
+    assert_same_stream(lambda: make(behind), lambda: make(without))
+    ragged = T.Compose([grow, T.RandomVerticalFlip()])
+    assert_same_stream(lambda: make(ragged), lambda: make(T.Compose([T.Decode(), T.RandomVerticalFlip()])))
+
+
+def test_fields_come_and_go(make):
+    def change(sample, rand):
+        image = decoded(sample)
+        thumb = ndd.resize(image, size=[4, 4])
+        ragged = ndd.as_batch([np.arange(1 + i, dtype=np.float32) for i in range(image.batch_size)])
+        return {"thumb": thumb, "mean": ndd.reductions.mean(image), "ragged": ragged}
+
+    for batch in make(change, output="dict"):
+        n = len(batch["label"])
+        assert list(batch) == ["label", "index", "thumb", "mean", "ragged", "ragged_sizes"]
+        assert batch["thumb"].shape == (n, 4, 4, 3)  # only the dataset's own images become [C, H, W]
+        assert batch["mean"].shape == (n,)
+        assert batch["ragged"].shape == (n, n) and batch["ragged_sizes"].tolist() == [[i + 1] for i in range(n)]
+
+    def added(sample, rand):
+        return {"extra": rand.integers(9), **sample, "image": decoded(sample)}
+
+    for image, label, index, extra in make(added):  # the dataset's fields first, in their order
+        assert image.shape[1:] == (3, 16, 16) and len(label) == len(index) == len(extra)
+
+
+def test_transforms_behind_a_function_that_drops_the_image(make):
+    def drop(sample, rand):
+        return {"noise": rand.uniform(shape=3)}
+
+    for batch in make(T.Compose([drop, T.RandomHorizontalFlip()]), output="dict"):
+        assert list(batch) == ["label", "index", "noise"]
+
+
+def test_arrays_are_among_the_fields():
+    """Everything that DALI can hold; numbers and objects travel beside it."""
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    boxes = [np.full((1 + i % 2, 4), i, np.float32) for i in range(6)]
+    dataset = td.InMemoryDataset(image=images, boxes=boxes, name=list("abcdef"), label=np.arange(6))
+    seen = []
+
+    def move(sample, rand):
+        seen.append(sorted(sample))
+        return {**sample, "boxes": sample["boxes"] + 1.0}
+
+    loader = td.DataLoader(dataset, 3, transform=move, device="cpu", output="dict")
+    for batch, first in zip(loader, (0, 3)):
+        assert batch["name"] == list("abcdef")[first : first + 3]
+        assert batch["boxes"][:, 0, 0].tolist() == [first + 1, first + 2, first + 3]
+    assert seen[0] == ["boxes", "image"]
+
+
+def test_a_sample_dict_is_the_functions_own(make):
+    """What it does to it is not seen by anyone else."""
+
+    def clears(sample, rand):
+        image = decoded(sample)
+        sample.clear()
+        sample["image"] = image
+        return sample
+
+    assert_same_stream(lambda: make(clears), lambda: make(lambda sample, rand: {"image": decoded(sample)}))
+
+
+def test_callable_objects_and_methods(make):
+    class Augment:
+        def __call__(self, sample, rand):
+            return {**sample, "image": decoded(sample)}
+
+        def method(self, sample, rand, strength=2):
+            return self(sample, rand)
+
+    expected = read_stream(make(lambda sample, rand: {**sample, "image": decoded(sample)}))
+    for function in (Augment(), Augment().method):
+        assert read_stream(make(function)) == expected
+    loader = make(Augment(), engine="auto")
+    assert loader.engine == "eager"
+    with pytest.raises(ValueError, match=r"the function Augment is not marked with transforms.traceable"):
+        make(Augment(), engine="pipeline")
+
+
+# What is wrong
+
+
+def fails_with(make, transform, error, message, **arguments):
+    """In every engine that runs it, for batches of one too, and without trying sample by sample."""
+    calls = []
+
+    def counted(sample, rand):
+        calls.append(1)
+        return transform(sample, rand)
+
+    counted.__name__ = transform.__name__
+    for more in (dict(), dict(engine="debug"), dict(prefetch_factor=0), dict(batch_size=1)):
+        calls.clear()
+        with pytest.raises(error, match=message):
+            for _ in make(counted, **arguments, **more):
+                pass
+        if more != {"batch_size": 1}:
+            assert len(calls) <= 3  # what was prefetched
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda sample, image: None, r"must return a dict of fields, .* got nothing \(is a return missing\?\)"),
+        (lambda sample, image: {}, "must return a dict of fields, .* got an empty one"),
+        (lambda sample, image: image, "must return a dict of fields, .* got Batch"),
+        (lambda sample, image: [image], "must return a dict of fields, .* got list"),
+        (lambda sample, image: (image, 1), "must return a dict of fields, .* got tuple"),
+        (lambda sample, image: torch.zeros(3), "must return a dict of fields, .* got Tensor"),
+        (lambda sample, image: {**sample, "image": image.torch()}, "must return DALI batches, got Tensor for 'image'"),
+        (lambda sample, image: {**sample, "image": [1, 2]}, "must return DALI batches, got list for 'image'"),
+        (lambda sample, image: {"image": image, "x": np.zeros(3)}, "must return DALI batches, got ndarray for 'x'"),
+        (lambda sample, image: {"image": image, "x": 3.0}, "must return DALI batches, got float for 'x'"),
+        (
+            lambda sample, image: {"image": image, "x": ndd.as_tensor([1])},
+            "must return DALI batches, got Tensor for 'x'",
+        ),
+        (lambda sample, image: {"image": image, 3: image}, "must return DALI batches, got Batch for 3"),
+        (
+            lambda sample, image: {"image": image, "x": ndd.as_batch([1.0] * 9)},
+            r"the transform bad must return \d samples, got 9 for 'x'",
+        ),
+        (lambda sample, image: sample, "the field 'image' left the transform still encoded: decode it with ndd.decod"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_returns(make, wrong, message):
+    def bad(sample, rand):
+        return wrong(sample, decoded(sample))
+
+    fails_with(make, bad, td.TransformError, message)
+
+
+@pytest.mark.parametrize("behind", [T.CenterCrop(8), T.Resize((8, 8)), T.RandomHorizontalFlip(), T.Resize(8)], ids=repr)
+@pytest.mark.parametrize(
+    "place",
+    ["host", pytest.param("dali", marks=pytest.mark.xfail(strict=True, reason="engine/eager.py does not look"))],
+)
+def test_an_image_left_encoded_in_front_of_a_transform(make, behind, place):
+    def forgot(sample, rand):
+        return dict(sample)
+
+    def decodes(sample, rand):
+        return {**sample, "image": decoded(sample)}
+
+    steps = [forgot, behind] if place == "host" else [forgot, behind, decodes]
+    with pytest.raises(td.TransformError, match="the field 'image' left the transform still encoded"):
+        next(iter(make(T.Compose(steps))))
+
+
+@pytest.mark.parametrize("name", ["label", "index", "boxes"])
+def test_a_field_that_is_not_there(make, name):
+    def asks(sample, rand):
+        return {**sample, "image": decoded(sample), "double": sample[name] * 2}
+
+    message = f"'{name}' is not among the fields that a transform sees .image.: numbers and objects travel beside DALI"
+    fails_with(make, asks, td.TransformError, message)
+    fails_with(make, asks, KeyError, message)
+
+    def careful(sample, rand):
+        assert name not in sample and sample.get(name) is None
+        return {**sample, "image": decoded(sample)}
+
+    assert len(list(make(careful))) == 3
+
+
+def test_an_error_of_the_function_itself(make):
+    def broken(sample, rand):
+        raise ZeroDivisionError("division by the user")
+
+    for engine in ("auto", "debug"):
+        with pytest.raises(ZeroDivisionError, match="division by the user") as caught:
+            next(iter(make(broken, engine=engine)))
+        assert any("every sample of the batch fails in the transform" in note for note in caught.value.__notes__)
+
+
+def one(sample):
+    return sample
+
+
+def three(sample, rand, ops):
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (one, r"the transform one must take \(sample, rand\), its arguments are \(sample\)"),
+        (three, r"the transform three must take \(sample, rand\), its arguments are \(sample, rand, ops\)"),
+        (lambda *, sample, rand: sample, r"must take \(sample, rand\), its arguments are \(\*, sample, rand\)"),
+        (
+            T.traceable(lambda sample, rand: sample),
+            r"must take \(sample, rand, ops\), its arguments are \(sample, rand",
+        ),
+        (7, r"transform must be a torchdali transform or a function f\(sample, rand\), got 7"),
+        ([augment], r"transform must be one transform: write Compose\(\[...\]\) around the list"),
+    ],
+)
+def test_functions_of_other_arguments(make, function, message):
+    """Known at construction."""
+    with pytest.raises(TypeError, match=message):
+        make(function)
+
+
+# Traceable functions
+
+
+@T.traceable
+def traced(sample, rand, ops):
+    """Everything that a traceable function may do."""
+    image = ops.decoders.image(sample["image"], device=ops.decoder_device)
+    image = ops.rotate(image, angle=rand.uniform(-30, 30), fill_value=0)
+    image = ops.resize(image, size=[24, 20], interp_type=ops.interpolation("bilinear"))
+    image = ops.flip(image, horizontal=rand.bernoulli(0.5))
+    image = ops.brightness_contrast(image, brightness=rand.choice([0.5, 1.5]), contrast=rand.normal(1, 0.1))
+    pair = rand.uniform(shape=2)
+    return {**sample, "image": image, "pair": pair, "number": rand.integers(2, 30)}
+
+
+@T.traceable
+def traced_behind(sample, rand, ops):
+    image = ops.cast(sample["image"], dtype=ops.as_dtype(torch.float32))
+    return {**sample, "image": image * rand.uniform(0.5, 2.0), "second": rand.uniform()}
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        traced,
+        T.Compose([traced, traced_behind]),
+        T.Compose([traced, T.RandomHorizontalFlip(), traced_behind, T.Normalize((0.5,) * 3, (0.5,) * 3)]),
+        T.Compose([T.RandomResizedCrop(20), traced_behind]),
+    ],
+    ids=["alone", "two", "between", "behind"],
+)
+def test_traceable_functions_are_the_same_in_a_pipeline(make, transform):
+    """Bit for bit, with all their random numbers, on three batches of 8, 8 and 6, and in a second epoch."""
+    engines = ("eager", "pipeline", "debug")
+    assert make(transform, engine="pipeline").engine == "pipeline"
+    steps = assert_same_stream(*(lambda engine=engine: make(transform, engine=engine) for engine in engines), epochs=2)
+    assert [len(step.samples) for step in steps] == [8, 8, 6] * 2
+    assert len({digest for step in steps for digest in step.samples}) == 44
+    assert_resumes_exactly(lambda: make(transform, engine="pipeline"), epochs=1)
+
+
+def test_numbers_of_traceable_functions(make):
+    for engine in ("eager", "pipeline"):
+        for batch in make(T.Compose([traced, traced_behind]), engine=engine, output="dict"):
+            rand = Rand(SEED, 0, batch["index"].numpy().astype(np.uint64))
+            second = rand.child(1)
+            second.uniform(0.5, 2.0)
+            assert torch.equal(batch["second"], torch.from_numpy(second.uniform()))
+            child = rand.child(0)
+            child.uniform(), child.bernoulli(), child.choice(2), child.normal()
+            assert torch.equal(batch["pair"], torch.from_numpy(child.uniform(shape=2)))
+            assert torch.equal(batch["number"], torch.from_numpy(child.integers(2, 30)))
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+@pytest.mark.parametrize("name", ["ndd", "host"])
+def test_what_a_traceable_function_must_not_use(make, engine, name):
+    @T.traceable
+    def stateful(sample, rand, ops):
+        getattr(rand, name)
+        return dict(sample)
+
+    with pytest.raises(td.TransformError, match=f"rand.{name} has no place in a traceable function: use rand.uniform"):
+        next(iter(make(T.Compose([T.Decode(), stateful]), engine=engine)))
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_wrong_returns_of_traceable_functions(make, engine):
+    @T.traceable
+    def nothing(sample, rand, ops):
+        pass
+
+    @T.traceable
+    def encoded(sample, rand, ops):
+        return dict(sample)
+
+    with pytest.raises(td.TransformError, match="the transform nothing must return a dict of fields"):
+        next(iter(make(nothing, engine=engine)))
+    with pytest.raises(td.TransformError, match="the field 'image' left the transform still encoded"):
+        next(iter(make(encoded, engine=engine)))
