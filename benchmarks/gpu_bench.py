@@ -369,7 +369,7 @@ class Child:
         code = self._process.wait(10)
         self._errors.seek(0)
         lines = [text.strip() for text in self._errors.read().splitlines() if text.strip()]
-        return f"exit code {code}: {lines[-1][:160] if lines else 'no message'}"
+        return f"exit code {code}: {lines[-1][:90] if lines else 'no message'}"
 
     def end(self) -> None:
         self._process.kill()

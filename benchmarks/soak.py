@@ -3,8 +3,8 @@
     python benchmarks/soak.py                 # 10,000 batches, then 300 breaks, seeks and bad samples; a few minutes
 
 On real small JPEGs, in one process: first `--batches` batches over many epochs, then `--rounds` rounds, each of which
-seeks somewhere, meets bad samples, and breaks off.  Resident memory, threads and descriptors are noted at ten points; the
-table shows them, and the exit code is 1 where the last ones exceed the first by more than
+seeks somewhere, meets bad samples, and breaks off.  Resident memory, threads and descriptors are noted at ten points;
+the table shows them, and the exit code is 1 where the last ones exceed the first by more than
 `--slack` MiB, one thread or one descriptor.
 """
 

@@ -21,7 +21,8 @@ def no_thread_is_left():
     import gc
     import time
 
-    gc.collect()
+    if our_threads():
+        gc.collect()
     deadline = time.monotonic() + 5
     while our_threads() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -229,6 +229,7 @@ LABELS: list[tuple[Any, str, Any]] = [
     ([torch.tensor(3), torch.tensor(1)], "number", torch.tensor(1)),
     ([np.float32(3), np.float32(1)], "number", torch.tensor(1.0)),
     (np.array([[1, 2], [3, 4]]), "array", torch.tensor([3, 4])),
+    ([np.zeros((2, 4)), np.ones((2, 4))], "array", torch.ones(2, 4, dtype=torch.float64)),
     ([torch.zeros(2, 4), torch.ones(3, 4)], "array", torch.ones(3, 4)),
     (["a", "b"], "object", "b"),
     (np.array(["a", "b"]), "object", "b"),
@@ -250,7 +251,8 @@ def test_labels(zoo: Path) -> None:
             assert torch.equal(label, expected) and label.dtype == expected.dtype and not label.requires_grad
         else:
             assert label == expected
-        assert dataset.uniform("label") == (kind == "number")
+        ragged = isinstance(labels[0], torch.Tensor) and labels[0].shape != labels[1].shape
+        assert dataset.uniform("label") == (kind in ("number", "array") and not ragged), labels
 
 
 def test_file_dataset_refuses(zoo: Path) -> None:
@@ -333,10 +335,10 @@ def test_in_memory_samples() -> None:
 
 
 def test_looking_at_a_sample_cannot_change_it() -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(1, 2, 4, 3)
-    dataset = InMemoryDataset(image=array.copy(), box=np.ones((1, 4)))
-    dataset[0][0].fill_(9), dataset[0][1].fill_(9)
-    assert np.array_equal(dataset.columns["image"], array) and np.all(dataset.columns["box"] == 1)
+    image, box = np.arange(24, dtype=np.uint8).reshape(2, 4, 3), np.ones(4)
+    for dataset in (InMemoryDataset(image=image[None], box=box[None]), InMemoryDataset(image=[image], box=[box])):
+        dataset[0][0].fill_(9), dataset[0][1].fill_(9)
+        assert image[1, 3, 2] == 23 and np.all(box == 1)
 
 
 def test_columns_by_name_and_by_dict() -> None:
@@ -410,6 +412,11 @@ def test_file_fingerprints(tmp_path: Path) -> None:
             ([a, b], [{"x": 2}, {"x": 1}]),
         ]
     ]
+    assert len(set(fingerprints)) == len(fingerprints)
+    # The first and the last in one folder, and one in between elsewhere.
+    for folder in ("six", "two"):
+        write(tmp_path / folder / "c.png")
+        fingerprints.append(FileDataset([a, tmp_path / folder / "c.png", b]).fingerprint())
     assert len(set(fingerprints)) == len(fingerprints)
     # What is the same in other words: fields, kinds of sequences.
     assert FileDataset((str(a), b), (0, 1), fields=("label",)).fingerprint() == fingerprints[6]

@@ -28,6 +28,7 @@ from PIL import Image
 import torchdali as td
 import torchdali.loader
 from torchdali import transforms as T
+from torchdali.engine.repair import Repair
 from torchdali.testing import (
     assert_resumes_exactly,
     assert_same_stream,
@@ -69,6 +70,27 @@ def report(capsys):
             sys.stdout.write("".join(f"\n  [gpu] {line}" for line in lines) + "\n")
 
     return report
+
+
+@pytest.fixture(autouse=True)
+def repairs(monkeypatch, request):
+    """Errors of whole batches.  Only where samples are bad may there be any: a batch is made again eagerly, and an
+    engine that always fails would be slow and look well."""
+    errors: list[str] = []
+    original = Repair.__call__
+
+    def counted(self, work):
+        errors.append(f"{type(work.error).__name__}: {str(work.error).strip()[:300]}")
+        original(self, work)
+
+    monkeypatch.setattr(Repair, "__call__", counted)
+    yield
+    assert not errors or {"damaged", "bad_samples"} & set(request.fixturenames), errors[:3]
+
+
+@pytest.fixture
+def bad_samples():
+    """Asked for by tests of samples that are bad, or that only Pillow opens."""
 
 
 @pytest.fixture(scope="session")
@@ -407,8 +429,8 @@ def lossless(pictures, tmp_path_factory):
     [
         (T.RandomHorizontalFlip(), 0, 0),
         (T.Compose([T.RandomCrop(48, pad_if_needed=True), T.RandomVerticalFlip()]), 0, 0),
-        (T.Resize((32, 32)), 0.6, 3),
-        (T.RandomResizedCrop(24), 0.6, 3),
+        (T.Resize((32, 32)), 0.6, 16),
+        (T.RandomResizedCrop(24), 0.6, 16),
         (T.Compose([T.CenterCrop(32), T.ToDtype(torch.float32, scale=True)]), 1e-7, 1e-6),
     ],
     ids=str,
@@ -433,7 +455,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("engine", ["eager", "pipeline"])
-def test_odd_files_come_out_as_on_the_cpu(report, engine):
+def test_odd_files_come_out_as_on_the_cpu(bad_samples, report, engine):
     """Orientation, grey, CMYK, 16 bit, palettes, and what only Pillow opens: one rule on both devices."""
     paths = [DATA / "odd-images" / name for name in ODD]
     dataset = td.FileDataset(paths, fields=("image", "path"))
@@ -526,7 +548,7 @@ def cut_scan(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [truncate_file, cut_scan], ids=["truncated", "scan of noise"])
 @pytest.mark.parametrize("engine", ["eager", "pipeline"])
-def test_a_damaged_scan_harms_no_other_sample(tmp_path, report, damage, engine):
+def test_a_damaged_scan_harms_no_other_sample(bad_samples, tmp_path, report, damage, engine):
     """A GPU may decode such a file without a word; what counts is that its neighbours are whole, and that it is named
     where it is refused."""
     root = make_image_folder(tmp_path / "own", classes=2, per_class=11)
@@ -549,7 +571,7 @@ def test_a_damaged_scan_harms_no_other_sample(tmp_path, report, damage, engine):
 
 
 @pytest.mark.parametrize("engine", ["eager", "pipeline"])
-def test_jpeg2000_never_reaches_dali(engine):
+def test_jpeg2000_never_reaches_dali(bad_samples, engine):
     names = ["hopper.jpg", "balloon_eciRGBv2_aware.jp2", "hopper.png"]
     dataset = td.FileDataset([DATA / "odd-images" / name for name in names], fields=("image", "index", "valid"))
     loader = td.DataLoader(dataset, 3, device=DEVICE, engine=engine, on_bad_sample="substitute")
@@ -647,7 +669,7 @@ def test_decoded_images_without_a_transform_arrive_as_they_are(decoded, engine, 
         (T.RandomHorizontalFlip(), 0),
         (T.Decode(), 0),
         (T.Compose([T.Decode(), T.RandomCrop(20)]), 0),
-        (T.RandomResizedCrop(16), 4),
+        (T.RandomResizedCrop(16), 24),
         (T.Compose([T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.2,) * 3)]), 1e-4),
     ],
     ids=str,
@@ -816,7 +838,7 @@ def test_decoding_waits_for_late_operators_of_the_batch_before(greys, prefetch):
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_leaves_nothing_running_into_the_next_batch(prefetch):
+def test_an_error_leaves_nothing_running_into_the_next_batch(bad_samples, prefetch):
     """A function that queues work and then fails, at some samples: the good ones beside and behind are whole."""
 
     def fails_late(sample, rand):
@@ -849,7 +871,7 @@ def test_graphs_are_captured_while_batches_are_dropped(greys, engine, busy):
     busy: the loader works in its threads meanwhile.
     """
     iterator = iter(greys(engine=engine))
-    x = torch.zeros(8, device=DEVICE)
+    x = torch.zeros(8, device=DEVICE).add_(1)  # kernels are loaded at their first use, and not in a capture
     for _ in range(5):
         held = [next(iterator) for _ in range(3)]
         if not busy:
@@ -863,7 +885,8 @@ def test_graphs_are_captured_while_batches_are_dropped(greys, engine, busy):
         before = x[0].item()
         graph.replay()
         assert x[0].item() == before + 2
-    static = torch.empty_like(next(iterator)[0])
+    static = next(iterator)[0].clone()
+    static.float().mean(dim=(1, 2, 3))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         total = static.float().mean(dim=(1, 2, 3))
@@ -963,7 +986,7 @@ def test_the_interpreter_exits_with_a_busy_loader(pictures):
     def end(engine, prefetch, last, code):
         return run_script(textwrap.dedent(BUSY) + last, pictures, DEVICE, engine, prefetch)
 
-    with ThreadPoolExecutor(len(ENDS)) as pool:
+    with ThreadPoolExecutor(max(1, min(len(ENDS), len(os.sched_getaffinity(0)) // 2))) as pool:
         done = list(pool.map(lambda args: end(*args), ENDS))
     for (engine, prefetch, last, code), one in zip(ENDS, done, strict=True):
         assert one.returncode == code, f"{engine}, prefetch {prefetch}, {last!r}: {last_line(one)}"
@@ -1054,7 +1077,6 @@ def test_nothing_is_made_on_a_gpu_that_is_not_ours(pictures):
         import sys, torch, torchdali as td
         from torchdali import transforms as T
         torch.cuda.set_device(1)
-        free = torch.cuda.mem_get_info(1)
         for engine in ("eager", "pipeline"):
             list(td.DataLoader(td.ImageFolder(sys.argv[1]), 4, transform=T.RandomResizedCrop(24), engine=engine))
         import ctypes

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+import torchdali as td
 from torchdali import _dali, images
 
 FOLDER = Path(__file__).parent / "data" / "odd-images"
@@ -124,7 +126,7 @@ def test_an_odd_file(name: str) -> None:
     assert pixels.shape == (*size, 3) and pixels.dtype == np.uint8
     assert difference(pixels, by_the_rules(encoded)) <= LEVELS.get(name, 0)
     if dali_reads:
-        assert _dali.readable(encoded)
+        assert images.readable(encoded)
         assert difference(pixels, dali(encoded)) <= LEVELS.get(name, 0)
     else:
         with pytest.raises(RuntimeError):
@@ -135,7 +137,7 @@ def test_an_odd_file(name: str) -> None:
 def test_dali_reads_what_was_transcoded_exactly(name: str) -> None:
     encoded = read(name)
     pixels, transcoded = images.decode(encoded), images.transcode(encoded)
-    assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and _dali.readable(transcoded)
+    assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and images.readable(transcoded)
     assert np.array_equal(dali(transcoded), pixels)
     height, width, _ = pixels.shape
     assert _dali.image_sizes([transcoded]).tolist() == [[height, width]]
@@ -151,7 +153,7 @@ def test_what_nobody_reads_raises(name: str) -> None:
         with pytest.raises((OSError, ValueError, SyntaxError, Image.DecompressionBombError), match=REFUSED[name]):
             call(encoded)
     if name.endswith((".jp2", ".gif")):
-        assert not _dali.readable(encoded)  # DALI is not even asked: on the first it kills the process
+        assert not images.readable(encoded)  # DALI is not even asked: on the first it kills the process
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"no image at all", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"])
@@ -318,3 +320,24 @@ def test_the_file_is_left_alone() -> None:
     encoded.flags.writeable = False
     pixels = images.decode(encoded)
     assert np.array_equal(encoded, before) and pixels.flags.writeable and pixels.flags.c_contiguous
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_grey_and_alpha_in_a_tiff_never_reaches_dali(order):
+    """DALI 2.4.0 takes its two numbers a pixel for three, without a word."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 17, 2), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels, "LA").save(buffer, "TIFF")
+    encoded = np.frombuffer(buffer.getvalue(), np.uint8)
+    if order == ">":  # the same file the other way round, by hand
+        tag = struct.pack(">HHIHxx", 277, 3, 1, 2)
+        encoded = np.frombuffer(b"MM\x00*" + struct.pack(">IH", 8, 1) + tag, np.uint8)
+    assert not images.readable(encoded)
+    if order == "<":
+        assert np.array_equal(images.decode(encoded), np.repeat(pixels[..., :1], 3, axis=2))
+        dataset = td.InMemoryDataset(image=[buffer.getvalue()])
+        ((image,),) = td.DataLoader(dataset, device="cpu")
+        assert torch.equal(image.data[0], dataset[0][0])
+    grey = io.BytesIO()
+    Image.fromarray(pixels[..., 0]).save(grey, "TIFF")
+    assert images.readable(np.frombuffer(grey.getvalue(), np.uint8))

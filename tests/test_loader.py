@@ -141,6 +141,20 @@ def test_a_ragged_field_is_padded_even_where_a_batch_is_uniform(folder):
         assert all(isinstance(images, td.Padded) for images, _ in loader)
 
 
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+def test_what_a_function_gives_is_padded_by_its_shapes(engine):
+    """And not by how an engine happens to lay it out in memory."""
+
+    @T.traceable
+    def same(sample, rand, ops):
+        return dict(sample)
+
+    for sizes, kind in (((6, 6), torch.Tensor), ((6, 7), td.Padded)):
+        dataset = td.InMemoryDataset(image=[np.full((size, 5, 3), size, np.uint8) for size in sizes])
+        ((image,),) = td.DataLoader(dataset, 2, device="cpu", engine=engine, transform=same)
+        assert type(image) is kind
+
+
 def test_dicts_hold_plain_tensors(folder):
     dataset = td.ImageFolder(folder, fields=("image", "label", "path"))
     for batch in td.DataLoader(dataset, 4, device="cpu", output="dict"):
@@ -254,3 +268,7 @@ def test_set_epoch_and_cycles(dataset):
     again = list(loader)
     assert loader.state_dict()["cycle"] == 1 and loader.state_dict()["epoch"] == 1
     assert len(again) == len(one)
+    loader.set_epoch(1)
+    list(loader), next(iter(loader))
+    loader.seek(None, 3)
+    assert loader.state_dict()["cycle"] == 1 and loader.state_dict()["samples_seen"] == 12

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torchvision import io
 from torchvision.transforms import InterpolationMode, v2
@@ -28,7 +28,8 @@ SEED = 11
 F = v2.functional
 # torchvision announces that its decoders will move to TorchCodec.
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=100, deadline=None)
+slow = settings(max_examples=25, deadline=None)
 
 
 def loader_of(paths, *steps, batch_size=2, **arguments):
@@ -193,6 +194,8 @@ def test_resize_to_a_pair(height, width, channels, new_height, new_width, mode, 
 
 @quick
 @given(edges, edges, st.integers(1, 50), st.none() | st.integers(1, 60), interpolations)
+@example(32, 30, 45, None, InterpolationMode.BILINEAR)
+@example(30, 32, 45, None, InterpolationMode.BILINEAR)
 def test_resize_of_an_edge(height, width, edge, more, mode):
     """Upright, landscape and square; with `max_size`."""
     image = draw(height, width)
@@ -222,7 +225,10 @@ def test_resize_of_other_types_and_layouts():
         draw(60, 80)[:, ::2, ::2],
     ):
         for size in ((17, 23), (70, 50), (30, 40)):
-            assert_equal(host(T.Resize(size), image)[0], F.resize(image, size))
+            resized, _ = host(T.Resize(size), image)
+            assert_equal(resized, F.resize(image, size))
+            # What normalises it next is ten times as slow in another layout.
+            assert (resized.stride(0) == 1) == (image.stride(0) == 1)
 
 
 @quick
@@ -252,7 +258,7 @@ def random_crops(draw_):
     return dict(size=size, padding=padding, pad_if_needed=needed, fill=fill, padding_mode=mode), height, width
 
 
-@settings(max_examples=100, deadline=None)
+@quick
 @given(random_crops(), st.integers(0, 99))
 def test_random_crop(drawn, seed):
     """torchvision pads the whole image, then cuts; we cut first."""
@@ -278,7 +284,7 @@ def test_flips(height, width, channels, flipped):
     assert_equal(host(T.RandomVerticalFlip(p), image)[0], F.vertical_flip(image) if flipped else image)
 
 
-@quick
+@slow
 @given(edges, edges, channels, st.booleans(), st.integers(0, 99))
 def test_color_jitter(height, width, channels, floating, seed):
     """torchvision's own `transform` with our parameters, in their order."""
@@ -296,7 +302,7 @@ def test_color_jitter_of_nothing_changes_nothing(arguments):
     assert host(T.ColorJitter(**arguments), image)[0] is image
 
 
-@quick
+@slow
 @given(st.integers(5, 40), st.integers(5, 40), channels, st.sampled_from([3, (9, 3), [5, 7]]), st.booleans())
 def test_gaussian_blur(height, width, channels, kernel, floating):
     image = draw(height, width, channels)
@@ -306,7 +312,7 @@ def test_gaussian_blur(height, width, channels, kernel, floating):
     assert_equal(ours, F.gaussian_blur(image, pair, [float(params["sigma"])] * 2))
 
 
-@quick
+@slow
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_gaussian_blur_of_images_smaller_than_the_kernel(height, width):
     """torchvision refuses them; reflection goes on, as numpy's does."""
@@ -399,7 +405,7 @@ N = 3000
         ((400, 20), {}),
         ((3, 1), {}),
         ((1, 1), {}),
-        ((200, 300), dict(scale=(0.5, 0.6), ratio=(0.2, 5))),
+        ((200, 300), dict(scale=(0.1, 0.6), ratio=(0.2, 2))),
         ((200, 300), dict(scale=(1.0, 1.0), ratio=(1, 1))),  # always the central crop
     ],
     ids=str,
@@ -429,13 +435,14 @@ def test_the_central_crop_never_vanishes():
     assert (window == 1).all()
 
 
-@pytest.mark.parametrize("arguments", [dict(padding=3), dict(padding=(0, 5)), dict(padding=9, pad_if_needed=True)])
+@pytest.mark.parametrize("arguments", [dict(padding=3), dict(padding=(0, 5)), dict(padding=2, pad_if_needed=True)])
 def test_windows_of_random_crop(arguments):
+    size = 33 if "pad_if_needed" in arguments else 25  # 33: higher than the padded image
     image = torch.empty(3, 24, 40, dtype=torch.uint8)
-    transform = v2.RandomCrop(25, **arguments)
+    transform = v2.RandomCrop(size, **arguments)
     top, left = theirs_of(transform, image, N, "top", "left")
     padding = transform.make_params([image])["padding"]
-    params, _ = T.RandomCrop(25, **arguments).make_params(Rand(0, 0, np.arange(N)), np.tile([[24, 40]], (N, 1)))
+    params, _ = T.RandomCrop(size, **arguments).make_params(Rand(0, 0, np.arange(N)), np.tile([[24, 40]], (N, 1)))
     assert_same_distribution(params["start"][:, 0], top - padding[1])
     assert_same_distribution(params["start"][:, 1], left - padding[0])
     # The corners are reached, both independently.

@@ -319,7 +319,10 @@ def test_shapes() -> None:
 def test_extreme_seeds_and_samples_warn_of_nothing() -> None:
     """pytest runs with -W error: an overflow of a numpy scalar would fail here."""
     for seed, epoch in ((0, 0), (2**64 - 1, 2**63 - 1), (2**63 - 1, 2**63 + 5)):
-        rand = Rand(seed, epoch, np.array([0, 2**64 - 1, 2**63], np.uint64))
+        keys = np.array([0, 2**64 - 1, 2**63], np.uint64)
+        rand = Rand(seed, epoch, keys)
         for draw in DRAWS.values():
             draw(rand.child(2**40))
         rand.integers(-(2**63), 2**63 - 1)
+        # numpy would make floats of this list.
+        assert np.array_equal(Rand(seed, epoch, [0, 2**64 - 1, 2**63]).words(), Rand(seed, epoch, keys).words())

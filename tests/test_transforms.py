@@ -186,6 +186,8 @@ DIFFERENCES = [
     # torch truncates where DALI rounds.
     (T.ColorJitter(brightness=0.9), 0.6, 1),
     (T.ColorJitter(saturation=0.9), 0.8, 3),
+    # Floats stay in [0, 1].
+    (T.Compose([T.ToDtype(torch.float32, True), T.ColorJitter(brightness=0.9)]), 255 * 1e-7, 255 * 1e-6),
     # Around the grey image's mean in torch, around the channels' in DALI.
     (T.ColorJitter(contrast=0.9), 3.8, 7),
     # In HSV in torch, in YIQ in DALI: another thing, and near to the same for small angles.

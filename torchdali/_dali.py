@@ -18,10 +18,6 @@ from numpy.typing import NDArray
 
 OLDEST = (2, 4)
 
-# What the CPU decoders read, by the first bytes.  Everything else goes to Pillow at once: GIF, which DALI refuses, and
-# JPEG 2000, on which DALI 2.4.0 can kill the process.
-_READABLE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|II\*\x00|MM\x00\*|RIFF....WEBP|P[56]\s", re.DOTALL)
-
 
 @functools.cache
 def dynamic() -> ModuleType:
@@ -130,11 +126,6 @@ def torch_dtype(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"torch has no counterpart of DALI's type {name}")
     return dtype
-
-
-def readable(encoded: NDArray[np.uint8]) -> bool:
-    """Whether DALI may be given this file."""
-    return _READABLE.match(encoded[:16].tobytes()) is not None
 
 
 def image_sizes(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:

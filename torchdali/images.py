@@ -17,9 +17,38 @@ it reads:
 from __future__ import annotations
 
 import io
+import re
+import struct
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Everything else goes to Pillow at once: GIF, which DALI refuses, and JPEG 2000, on which DALI 2.4.0 can crash.
+_KNOWN_TO_DALI = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|II\*\x00|MM\x00\*|RIFF....WEBP|P[56]\s", re.DOTALL)
+
+
+def readable(encoded: NDArray[np.uint8]) -> bool:
+    """Whether DALI may be given this file, by its first bytes.  It may still refuse it."""
+    start = encoded[:16].tobytes()
+    if _KNOWN_TO_DALI.match(start) is None:
+        return False
+    return start[:2] not in (b"II", b"MM") or _tiff_samples(encoded) != 2
+
+
+def _tiff_samples(encoded: NDArray[np.uint8]) -> int:
+    """Numbers a pixel in a TIFF file's first image; of grey and alpha, DALI 2.4.0 silently takes two for three."""
+    data = encoded.data
+    order = "<" if data[0] == ord("I") else ">"
+    try:
+        (at,) = struct.unpack_from(order + "I", data, 4)
+        (entries,) = struct.unpack_from(order + "H", data, at)
+        for entry in range(at + 2, at + 2 + 12 * entries, 12):
+            tag, value = struct.unpack_from(order + "H6xH", data, entry)
+            if tag == 277:  # SamplesPerPixel
+                return int(value)
+    except struct.error:
+        pass  # a damaged file: the decoder says so
+    return 1
 
 
 def decode(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:

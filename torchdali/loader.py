@@ -212,7 +212,9 @@ class DataLoader:
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
         at = step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
-        self._progress.load(Position(self.epoch if epoch is None else epoch, samples_seen=at))
+        now = self._progress.current
+        cycle = now.cycle if epoch in (None, now.epoch) else 0
+        self._progress.load(Position(now.epoch if epoch is None else epoch, cycle, at))
 
     def _fingerprint(self) -> dict[str, int | str]:
         return {

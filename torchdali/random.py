@@ -40,8 +40,9 @@ def fold(key: ArrayLike | int, number: ArrayLike | int) -> Words:
 
 
 def _words(x: ArrayLike | int) -> Words:
-    if isinstance(x, int):
-        x = [x % 2**64]
+    if isinstance(x, (int, Sequence)):
+        # Not by numpy, which takes a list of small and large integers for floats.
+        x = np.array([int(value) % 2**64 for value in (x if isinstance(x, Sequence) else [x])], np.uint64)
     return np.atleast_1d(np.asarray(x).astype(np.uint64))
 
 

@@ -100,10 +100,14 @@ class Progress:
         return self._loaded or self._live or self._next
 
     @property
+    def current(self) -> Position:
+        """The same, but where a pass is finished, the start of the next one."""
+        return self._after(self.position) if self.position.finished else self.position
+
+    @property
     def epoch(self) -> int:
         """The epoch of the pass in progress; between passes, the next one's."""
-        at = self.position
-        return self._after(at).epoch if at.finished else at.epoch
+        return self.current.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch from its start; a loaded state of the same epoch is continued instead."""
@@ -120,7 +124,6 @@ class Progress:
 
     def load(self, position: Position) -> None:
         """The next pass starts here; a pass that is open goes on, and no longer counts."""
-        self._pass += 1
         self._loaded = position
 
     def begin(self) -> tuple[int, Position]:

@@ -134,6 +134,13 @@ def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
     return array
 
 
+def same_shape(column: Column, kind: Kind) -> bool:
+    """Whether all values of a column are known to have one shape; image files have none before they are decoded."""
+    if isinstance(column, np.ndarray):
+        return True
+    return kind in ("image", "array") and len({value.shape for value in column}) == 1
+
+
 def digest(*values: Any) -> str:
     """A short fingerprint of plain values, the same in every process: anything else counts by its type alone."""
     hasher = hashlib.blake2b(digest_size=8)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..batch import Column, Columns, Kind, take
-from .base import MapDataset, as_column, as_root, digest, read_file
+from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
 
 
 class FileDataset(MapDataset):
@@ -48,11 +48,15 @@ class FileDataset(MapDataset):
         self.labels: Column | None = None
         if labels is not None:
             self.labels, kinds["label"] = as_column("labels", labels)
+        self._uniform = self.labels is not None and same_shape(self.labels, kinds["label"])
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def uniform(self, name: str) -> bool:
+        return name == "label" and self._uniform
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         columns: Columns = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..batch import Column, Columns, Kind, take
-from .base import MapDataset, as_column, digest
+from .base import MapDataset, as_column, digest, same_shape
 
 
 class InMemoryDataset(MapDataset):
@@ -49,12 +49,7 @@ class InMemoryDataset(MapDataset):
         if len(set(lengths.values())) > 1 or not next(iter(lengths.values())):
             raise ValueError(f"columns must be of one length, at least 1, got {lengths}")
         self._set_fields(tuple(given) if fields is None else fields, kinds)
-        # Of image files the shapes are not known before they are decoded.
-        self._uniform = {
-            name: isinstance(column, np.ndarray)
-            or (kinds[name] in ("image", "array") and len({value.shape for value in column}) == 1)
-            for name, column in self.columns.items()
-        }
+        self._uniform = {name: same_shape(column, kinds[name]) for name, column in self.columns.items()}
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:

@@ -140,7 +140,8 @@ class HostStage:
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
         uniform = self.plan.uniform.get(name)
-        if not isinstance(data, list) and uniform is not False:
+        if uniform is not False and len(set(shapes)) == 1:  # by shapes: engines differ in how they lay memory out
+            data = torch.stack(data) if isinstance(data, list) else data
             return data.permute(0, 3, 1, 2) if image and not channels_first else data
         padded = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
         sizes = np.array([shape[padded] for shape in shapes], np.int64)

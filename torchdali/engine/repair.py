@@ -13,7 +13,7 @@ import numpy as np
 from .. import _dali
 from ..batch import BadSample, Columns
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
-from ..images import transcode
+from ..images import readable, transcode
 from ..random import Rand
 from ..sampler import Rows
 from .eager import Eager
@@ -131,7 +131,7 @@ class Repair:
 
     def _decodes(self, column: Any) -> bool:
         """Whether DALI decodes these files."""
-        if not all(_dali.readable(data) for data in column):
+        if not all(readable(data) for data in column):
             return False
         ndd = _dali.dynamic()
         try:

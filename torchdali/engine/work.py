@@ -15,7 +15,7 @@ from .. import _dali
 from ..batch import BadSample, Columns
 from ..datasets import MapDataset
 from ..distributed import Shard
-from ..images import transcode
+from ..images import readable, transcode
 from ..random import Rand
 from ..sampler import EpochOrder, Rows, cut
 from ..state import Position
@@ -126,7 +126,7 @@ class Fetcher:
                 repaired[int(i)][name][0]
                 if repaired and int(i) in repaired
                 else encoded
-                if _dali.readable(encoded)
+                if readable(encoded)
                 else transcode(encoded)
                 for i, encoded in zip(indices, work.columns[name], strict=True)
             ]

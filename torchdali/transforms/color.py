@@ -73,7 +73,7 @@ class ColorJitter(Transform):
             image = ops.color_twist(image, **twist)
         shift: dict[str, Any] = {name: factors[name] for name in ("brightness", "contrast") if name in factors}
         if "contrast" in shift:
-            shift["contrast_center"] = ops.reductions.mean(image)
+            shift["contrast_center"] = ops.reductions.mean(image).cpu()  # where DALI wants arguments, on a GPU too
         if shift:
             image = ops.brightness_contrast(image, **shift)
         return ops.math.clamp(image, 0.0, 1.0) if floating else image
