@@ -192,11 +192,12 @@ def test_engine_and_reason(dataset):
         return sample
 
     loader = td.DataLoader(dataset, device="cpu")
-    assert loader.engine == "eager" and "on the CPU" in loader.engine_reason
-    loader = td.DataLoader(dataset, device="cpu", engine="pipeline")
-    assert loader.engine == "pipeline" and "asked for" in loader.engine_reason
+    assert loader.engine == "pipeline" and "fastest" in loader.engine_reason
+    loader = td.DataLoader(dataset, device="cpu", engine="eager")
+    assert loader.engine == "eager" and "asked for" in loader.engine_reason
     loader = td.DataLoader(dataset, device="cpu", transform=augment)
-    assert loader._plan.why_not_traced == "the function augment is not marked with transforms.traceable"
+    assert loader.engine == "eager"
+    assert loader.engine_reason == "the function augment is not marked with transforms.traceable"
 
 
 def test_debug_runs_in_the_callers_thread(dataset):

@@ -6,7 +6,9 @@ Importing DALI's dynamic mode costs a second and asks for the GPUs, so everythin
 from __future__ import annotations
 
 import functools
+import os
 import re
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
@@ -17,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 OLDEST = (2, 4)
+_used_by: list[int] = []  # the process that imported dynamic mode
 
 
 @functools.cache
@@ -37,7 +40,21 @@ def dynamic() -> ModuleType:
         raise ImportError(f"torchdali needs DALI {'.'.join(map(str, OLDEST))} or newer, found {dali.__version__}")
     import nvidia.dali.experimental.dynamic as ndd
 
+    _used_by.append(os.getpid())
     return ndd
+
+
+def check_process() -> None:
+    """Raise in a process that was forked after DALI was used: its threads did not come along, and it would hang.
+
+    Raises:
+        RuntimeError: it was.
+    """
+    if _used_by and _used_by[0] != os.getpid():
+        raise RuntimeError(
+            f"this process was forked from {_used_by[0]} after DALI was used there, and DALI's threads did not come "
+            "along: start it with spawn or forkserver, or use the loader only after the fork"
+        )
 
 
 class Ops:
@@ -128,14 +145,14 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def image_sizes(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
+def image_sizes(encoded: Sequence[NDArray[np.uint8]], context: Any) -> NDArray[np.int64]:
     """[N, 2] (height, width) from the files' headers, after EXIF orientation.
 
     Raises:
         RuntimeError: DALI's, for the whole batch, where one header can't be read.
     """
     ndd = dynamic()
-    with ndd.EvalMode.sync_cpu:
+    with context, ndd.EvalMode.sync_cpu:
         shapes = ndd.peek_image_shape(ndd.as_batch(encoded)).evaluate()
         return np.asarray(shapes._storage.as_tensor(), np.int64)[:, :2]
 
@@ -216,22 +233,57 @@ def context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | 
     return ndd.EvalContext(num_threads=num_threads, device_id=device.index, cuda_stream=stream)
 
 
-def new_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream from PyTorch's pool, which outlives whatever is used on it."""
+_free_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+
+
+def lease_stream(owner: object, device: torch.device) -> torch.cuda.Stream | None:
+    """A CUDA stream for as long as `owner` lives; None on the CPU.
+
+    Leased again and again, and not made for each pass: PyTorch has 32 streams and then hands out the same ones, also to
+    the training, and its allocator keeps memory for each.
+    """
+    if device.type == "cpu":
+        return None
+    free = _free_streams.setdefault(device, [])
+    stream = free.pop() if free else _new_stream(device)
+    weakref.finalize(owner, free.append, stream).atexit = False
+    return stream
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
     stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     return stream
 
 
-def current_stream(stream: torch.cuda.Stream | None) -> Any:
-    """A block in which `stream` is both PyTorch's current stream and DALI's, in this thread."""
-    return _both_streams(stream) if stream is not None else nullcontext()
+def on_device(device: torch.device) -> Any:
+    """A block in which a GPU is the thread's current one; nothing for the CPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def session(context: Any, mode: Any, stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """A block of eager operators: in a context, and on a GPU with its stream as PyTorch's current one and DALI's.
+
+    At its end, in an error too, the stream is waited for on the host: DALI's memory is idle before the next decode may
+    write to it, and what was copied out is complete on whatever stream it will be used.
+    """
+    if stream is None:
+        with context, mode:
+            yield
+        return
+    with _both_streams(stream), context, mode:
+        try:
+            yield
+        finally:
+            stream.synchronize()
 
 
 @contextmanager
 def _both_streams(stream: torch.cuda.Stream) -> Iterator[None]:
     ndd = dynamic()
     with torch.cuda.device(stream.device), torch.cuda.stream(stream):
-        before = ndd.get_current_stream()
+        # Not `get_current_stream`: where none was chosen, None is what has to be put back.
+        before = ndd.EvalContext.default()._cuda_stream
         ndd.set_current_stream(stream)
         try:
             yield
@@ -252,8 +304,12 @@ def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:
     )
 
 
-def external_source(source: Any, layouts: list[str]) -> list[Any]:
-    """Nodes of a pipeline that are fed by `source()`: one list or array for each layout."""
+def external_source(source: Any, layouts: list[str], device: torch.device) -> list[Any]:
+    """Nodes of a pipeline that are fed by `source()`: one list or array for each layout.
+
+    On the CPU the data is not copied: the source keeps it until the outputs are there.
+    """
     from nvidia.dali import fn
 
-    return list(fn.external_source(source, num_outputs=len(layouts), layout=layouts, batch=True))
+    no_copy = device.type == "cpu"
+    return list(fn.external_source(source, num_outputs=len(layouts), layout=layouts, batch=True, no_copy=no_copy))

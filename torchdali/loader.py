@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from . import distributed
+from ._dali import check_process
 from .arguments import integer, one_of, refuse_torch_arguments
 from .batch import BadSample, Padded
 from .collate import as_output
@@ -18,7 +19,7 @@ from .datasets import MapDataset
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
-from .engine.work import Work, iter_steps
+from .engine.work import iter_steps
 from .errors import forget_frames
 from .sampler import Drawn, Order, Sequential, Shuffled, num_steps, step_start
 from .state import Position, Progress, pack, unpack
@@ -44,7 +45,7 @@ class DataLoader:
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
         pad_last: fill the last batch up by repeated rows, which the field `valid` marks False.
         device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
-        prefetch_factor: batches made ahead; 0: all in the caller's thread.  None: 2.
+        prefetch_factor: batches made ahead; 0: none, each is made when it is asked for.  None: 2.
         num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
         rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
         mesh: the 1-d data-parallel `DeviceMesh`.
@@ -247,15 +248,14 @@ class DataLoader:
             return "eager", why_not
         if self._engine != "auto":
             return self._engine, f"engine={self._engine!r} was asked for"
-        if self.device.type == "cpu":
-            return "eager", "on the CPU, eager decoding in one thread beside torch's operators in another is fastest"
-        return ("eager", why_not) if why_not else ("pipeline", "on a GPU, a traced pipeline is fastest")
+        return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
 
     def _shard(self) -> distributed.Shard:
         return distributed.resolve_shard(self._explicit, self._mesh)
 
     def _begin(self) -> tuple[int, Position, Run]:
         """Start a pass; everything that depends on this process is looked up here."""
+        check_process()
         shard, device = self._shard(), self.device
         n = self.num_samples
         num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
@@ -357,21 +357,19 @@ class _Iterator:
         self._position = work.step.end
         if work.error is not None:
             raise work.error
-        _hand_over(work, loader.device)
+        batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
+        _hand_over(batch)
         loader._progress.move(self._number, self._position)
-        return as_output(work.batch, loader.output)
+        return as_output(batch, loader.output)
 
     def _end(self) -> None:
         self._ended = True
         self._finalizer()
 
 
-def _hand_over(work: Work, device: torch.device) -> None:
+def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU: the consumer's stream uses memory of ours.  The data is complete already."""
-    if device.type != "cuda":
-        return
-    stream = torch.cuda.current_stream(device)
-    for value in work.batch.values():
+    for value in batch.values():
         for tensor in value if isinstance(value, Padded) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                tensor.record_stream(stream)
+            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .. import _dali
 from ..errors import TransformError
 from ..random import Rand, derive, shard_seed
 from ..transforms.function import Function, FunctionRand
+from ..transforms.geometry import Decode
 from .plan import Draws, FieldSizes, Plan
 from .work import Fetcher, Work
 
@@ -42,14 +44,14 @@ class Eager:
     def __init__(self, fetcher: Fetcher, device: torch.device, rank: int, num_threads: int, sync: bool = False) -> None:
         ndd = _dali.dynamic()
         self.plan, self.fetcher, self.device, self.rank = fetcher.plan, fetcher, device, rank
-        self.stream = _dali.new_stream(device) if device.type == "cuda" else None
+        self.stream = _dali.lease_stream(self, device)
         self._context = _dali.context(num_threads, device, self.stream)
         self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
         self.kind = "gpu" if self.stream else "cpu"
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.rows`; DALI's error, or a function's, rises for the whole batch."""
-        with _dali.current_stream(self.stream), self._context, self._mode:
+        with self.session():
             ops = _dali.DynamicOps(self.kind)
             sample = {name: self._enter(name, work) for name in self.plan.inputs}
             outputs = self.apply(ops, sample, work, _dali.as_batch)
@@ -58,9 +60,20 @@ class Eager:
             work.rows = {name: _dali.Rows(output) for name, output in outputs.items()}
             if self.stream:
                 work.rows = {name: own(rows, self.device) for name, rows in work.rows.items()}
-                # On the host, and of our stream alone: DALI's memory is idle before the next decode may write to it,
-                # and the batch is complete on whatever stream it will be used.
-                self.stream.synchronize()
+
+    def session(self) -> Any:
+        """The block in which operators of this plan run."""
+        return _dali.session(self._context, self._mode, self.stream)
+
+    def decodes(self, encoded: Sequence[NDArray[np.uint8]]) -> bool:
+        """Whether DALI's decoder takes these files."""
+        ops = _dali.DynamicOps(self.kind)
+        try:
+            with self.session():
+                _dali.Rows(Decode().transform(ops, _dali.as_batch(encoded)))
+        except Exception:
+            return False
+        return True
 
     def _enter(self, name: str, work: Work) -> Any:
         column = work.columns[name]
@@ -90,8 +103,8 @@ class Eager:
             for k in range(start, stop):
                 step = plan.transform(k)
                 for name in plan.pixels:
-                    if name in sample and not (k == 0 and plan.decodes and name not in plan.encoded):
-                        params = {key: feed(values) for key, values in draws[k][name].items()}
+                    if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
+                        params = {key: feed(draws[k][name][key]) for key in step.dali_params(draws[k][name])}
                         fed.append(Fed(k, field=name))
                         sample[name] = step.transform(ops, sample[name], **params)
             if stop < plan.split:
@@ -113,6 +126,8 @@ class Eager:
     ) -> dict[str, Any]:
         assert isinstance(function, Function)
         start = work.step.start
+        if self.stream:
+            self.stream.synchronize()  # the function may decode, onto memory that operators before it still use
         seed = derive(shard_seed(self.fetcher.seed, self.rank), start.key, start.samples_seen, k) % 2**63
         make_rng = None if function.traceable else lambda: _dali.dynamic().random.RNG(seed=seed)
         function_rand = FunctionRand(rand.child(k), self.kind, feed, make_rng)

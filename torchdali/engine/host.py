@@ -37,7 +37,7 @@ class HostStage:
         self.plan, self.fetcher, self.device = fetcher.plan, fetcher, device
         self.pad_value, self.pad_multiple = pad_value, pad_multiple
         self._pool = Pool()
-        self._stream = _dali.new_stream(device) if device.type == "cuda" else None
+        self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
         self._threads: ThreadPoolExecutor | None = None
 
@@ -52,15 +52,17 @@ class HostStage:
         plan = self.plan
         names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.rows]
         names += [name for name in work.rows if name not in plan.kinds]
-        with torch.cuda.stream(self._stream):  # no effect for None
-            work.batch = {name: self._field(name, work) for name in names}
-        if self._stream:
-            self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+        try:
+            with torch.cuda.stream(self._stream):  # no effect for None
+                work.batch = {name: self._field(name, work) for name in names}
+        finally:
+            if self._stream:
+                self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
         work.rows, work.columns, work.draws = {}, {}, {}
 
     def _field(self, name: str, work: Work) -> Any:
         plan, kind = self.plan, self.plan.kinds.get(name)
-        if name in plan.pixels and self.device.type == "cpu" and (plan.split < len(plan.steps) or not plan.split):
+        if name in plan.pixels and (name not in work.rows or plan.split < len(plan.steps)):
             return self._images(name, work)
         if name in work.rows:
             return self._output(name, work.rows[name])
@@ -91,7 +93,11 @@ class HostStage:
             draws, ends = plan.draw((plan.split, len(plan.steps)), self.fetcher.rand(work), {name: actual})
             sizes = ends[name]
         sizes = actual if sizes is None else sizes
-        steps = [(plan.transform(k), draws[k][name]) for k in range(plan.split, len(plan.steps))]
+        steps = [
+            # As plain numbers and lists, once for the batch: an array's elements cost more one by one.
+            (plan.transform(k), {key: values.tolist() for key, values in draws[k][name].items()})
+            for k in range(plan.split, len(plan.steps))
+        ]
         dtype = torch.from_numpy(arrays[0][:0]).dtype
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
@@ -114,8 +120,8 @@ class HostStage:
                     out.copy_(image)
 
         self._each(run, len(arrays))
-        images = batch.permute(0, 3, 1, 2)
-        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()))
+        images = batch.permute(0, 3, 1, 2).to(self.device)
+        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device))
 
     def _each(self, run: Any, n: int) -> None:
         if not self._workers:

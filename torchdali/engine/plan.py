@@ -57,12 +57,13 @@ class Plan:
             self.functions = [k + 1 for k in self.functions]
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
 
+        if not self.encoded and self.steps and isinstance(self.steps[0], Decode):
+            del self.steps[0]  # they are decoded already
+            self.functions = [k - 1 for k in self.functions]
         self.split = len(self.steps)
         if device == "cpu":
             while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:
                 self.split -= 1
-            if self.split == 1 and isinstance(self.steps[0], Decode) and not self.encoded:
-                self.split = 0
         for step in self.steps[: self.split]:
             if isinstance(step, Transform) and not step.on_dali:
                 where = "on a GPU" if device != "cpu" else "in front of a function"

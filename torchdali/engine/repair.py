@@ -5,12 +5,12 @@ It can be made again because it is a pure function of its place in the stream.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _dali
 from ..batch import BadSample, Columns
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
 from ..images import readable, transcode
@@ -81,6 +81,12 @@ class Repair:
                 keys[i], valid[i] = indices[i], False
             if diagnosis.repaired is not None:
                 repaired[int(indices[i])] = diagnosis.repaired
+        if not any(diagnosis.error or diagnosis.repaired for diagnosis in found.values()):
+            warnings.warn(
+                f"a batch failed, though each of its samples passes alone, and is made again: {first_line(error)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         work.samples, work.valid = Rows(indices, keys), valid
         try:
             self._complete(work, repaired)
@@ -133,13 +139,8 @@ class Repair:
         """Whether DALI decodes these files."""
         if not all(readable(data) for data in column):
             return False
-        ndd = _dali.dynamic()
-        try:
-            with ndd.EvalMode.sync_cpu:
-                ndd.decoders.image(_dali.as_batch(column), device="cpu").evaluate()
-        except Exception:
-            return False
-        return True
+        self._eager = self._eager or self._make_eager()
+        return self._eager.decodes(column)
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""

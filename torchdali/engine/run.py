@@ -73,8 +73,8 @@ class Run:
         inline = s.prefetch == 0 or s.engine == "debug"
         self.closed = False
         self._busy: dict[str, Position] = {}
-        self._fetcher = Fetcher(s.dataset, s.plan, s.seed)
-        workers = 0 if inline else s.num_threads
+        self._fetcher = Fetcher(s.dataset, s.plan, s.seed, s.device)
+        workers = 0 if s.engine == "debug" else s.num_threads
         self._host = HostStage(self._fetcher, s.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:

@@ -55,7 +55,8 @@ class Traced:
         """Until the works end, or one of them fails."""
         while True:
             try:
-                outputs = pipe.run()
+                with _dali.on_device(self._eager.device):
+                    outputs = pipe.run()
             except StopIteration:
                 yield from feed.flying  # only failed ones are left
                 feed.flying.clear()
@@ -82,9 +83,8 @@ class Traced:
         work.rows = {name: _dali.Rows(output) for name, output in zip(names, outputs, strict=True)}
         if eager.stream:
             # `run` has waited for these outputs; copied before the next run may free them.
-            with _dali.current_stream(eager.stream):
+            with eager.session():
                 work.rows = {name: own(rows, eager.device) for name, rows in work.rows.items()}
-                eager.stream.synchronize()
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
         """A pipeline, and the names of its outputs."""
@@ -99,22 +99,22 @@ class Traced:
 
         ops = _dali.DynamicOps(eager.kind)
         fed: list[Fed] = []
-        with _dali.current_stream(eager.stream), eager._context, eager._mode:
+        with eager.session():
             sample = {name: eager._enter(name, probe) for name in plan.inputs}
             eager.apply(ops, sample, probe, note, fed)
         feed.inputs = lambda work: self._inputs(work, fed)
 
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
-        with pipe:
-            sources = _dali.external_source(feed, layouts)
+        with _dali.on_device(eager.device), pipe:
+            sources = _dali.external_source(feed, layouts, eager.device)
             nodes = iter(sources[len(plan.inputs) :])
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if plan.kinds[name] == "image" else node for name, node in inputs.items()}
             traced = eager.apply(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda _: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
-        pipe.build()
+            pipe.build()
         return list(traced), pipe
 
     def _inputs(self, work: Work, fed: list[Fed]) -> list[Any]:
@@ -127,7 +127,8 @@ class Traced:
         children: dict[int, Rand] = {}
         for step, field, call in fed:
             if field is not None:
-                values += draws[step][field].values()
+                params = draws[step][field]
+                values += [params[key] for key in plan.transform(step).dali_params(params)]
             elif call is not None:
                 method, args, kwargs = call
                 child = children.setdefault(step, rand.child(step))  # one for all calls: it counts them

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
@@ -96,8 +97,8 @@ class Work:
 class Fetcher:
     """The first stage: read the samples, look into the files' headers, draw parameters."""
 
-    def __init__(self, dataset: MapDataset, plan: Plan, seed: int) -> None:
-        self.dataset, self.plan, self.seed = dataset, plan, seed
+    def __init__(self, dataset: MapDataset, plan: Plan, seed: int, device: torch.device) -> None:
+        self.dataset, self.plan, self.seed, self.device = dataset, plan, seed, device
         self._threads = ThreadPoolExecutor(READERS, "torchdali-read") if dataset.blocking else None
         self._wait = 0.0  # seconds that a sample took last, from the view of one reader
 
@@ -149,6 +150,10 @@ class Fetcher:
         self._wait = elapsed * (READERS if threads else 1) / len(indices)
         return columns
 
+    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
+        # A context for each call, as several threads come here; of this device, since the default one would be GPU 0.
+        return _dali.image_sizes(encoded, _dali.context(1, self.device))
+
     def close(self) -> None:
         """End the threads."""
         if self._threads is not None:
@@ -162,5 +167,5 @@ class Fetcher:
             if self.plan.kinds[name] == "image":
                 sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
             else:
-                sizes[name] = _dali.image_sizes(list(column)) if self.plan.peeks else None
+                sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
         work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)

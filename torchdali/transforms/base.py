@@ -68,6 +68,10 @@ class Transform:
         """Images of any sizes come out with one size."""
         return False
 
+    def dali_params(self, params: Params) -> list[str]:
+        """Which of the params `transform` takes."""
+        return list(params)
+
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         """Parameters of every sample, and the images' sizes afterwards.
 
@@ -97,7 +101,7 @@ class Transform:
         Args:
             image: [C, H, W], channels last in memory; it is not changed.
             out: where the result may be written, if the caller has a place for it.
-            **params: the sample's rows of the params, numpy arrays and scalars.
+            **params: the sample's rows of the params, as plain numbers and lists of them.
 
         Returns:
             `out`, or another tensor, perhaps a view of `image`.

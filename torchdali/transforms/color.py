@@ -61,7 +61,10 @@ class ColorJitter(Transform):
             params["order"] = rand.permutations(4).astype(np.int32)
         return params, sizes
 
-    def transform(self, ops: Ops, image: Any, order: Any = None, **factors: Any) -> Any:
+    def dali_params(self, params: Params) -> list[str]:
+        return [name for name in params if name != "order"]
+
+    def transform(self, ops: Ops, image: Any, **factors: Any) -> Any:
         if not factors:
             return image
         floating = ops.dtype_of(image).is_floating_point

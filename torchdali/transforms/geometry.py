@@ -79,7 +79,7 @@ class _Crop(Transform):
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any
     ) -> torch.Tensor:
-        (top, left), (height, width) = start.tolist(), shape.tolist()
+        (top, left), (height, width) = start, shape
         bottom, right = top + height, left + width
         channels, rows, columns = image.shape
         if top >= 0 and left >= 0 and bottom <= rows and right <= columns:
@@ -200,7 +200,7 @@ class _Resizing(Transform):
 
     def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
         """[C, height, width] by torchvision's kernel, bit for bit."""
-        height, width = (int(extent) for extent in size.tolist())
+        height, width = int(size[0]), int(size[1])
         channels, rows, columns = image.shape
         if (height, width) == (rows, columns):
             return image
@@ -384,7 +384,7 @@ class RandomResizedCrop(_Resizing):
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any, size: Any
     ) -> torch.Tensor:
-        (top, left), (height, width) = start.tolist(), shape.tolist()
+        (top, left), (height, width) = start, shape
         if image.shape[1:] != (height, width):  # else the decoder has cut the window
             image = image[:, top : top + height, left : left + width]
         return self._resize_host(image, size)
