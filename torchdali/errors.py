@@ -56,8 +56,8 @@ class BadSampleError(TorchDaliError, RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """The error's first line with words in it: DALI often begins with an empty one."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    """The error's first line with words in it; of a pipeline's, the first behind its traceback."""
+    text = next((line.strip() for line in str(error).rpartition("encountered:")[2].splitlines() if line.strip()), "")
     return text or type(error).__name__
 
 

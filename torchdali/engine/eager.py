@@ -109,6 +109,9 @@ class Eager:
                         sample[name] = step.transform(ops, sample[name], **params)
             if stop < plan.split:
                 sample = self._call(plan.steps[stop], stop, ops, sample, work, rand, feed, fed)
+                if stop + 1 < plan.split and isinstance(ops, _dali.DynamicOps):
+                    for name in set(plan.encoded) & set(sample):
+                        check_decoded(plan, name, _dali.shapes(sample[name]))
         return sample
 
     def _draw_behind(self, start: int, stop: int, sample: dict[str, Any], rand: Rand) -> Draws:

@@ -12,6 +12,7 @@ from .. import _dali
 from ..batch import take
 from ..errors import leave_frame
 from ..random import Rand
+from ..transforms.function import as_argument
 from .eager import Eager, Fed, own
 from .work import Work
 
@@ -132,7 +133,7 @@ class Traced:
             elif call is not None:
                 method, args, kwargs = call
                 child = children.setdefault(step, rand.child(step))  # one for all calls: it counts them
-                values.append(getattr(child, method)(*args, **kwargs))
+                values.append(as_argument(getattr(child, method)(*args, **kwargs)))
         return values
 
 

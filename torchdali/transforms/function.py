@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import TransformError
 from ..random import Rand
 
@@ -25,6 +28,21 @@ def traceable(function: F) -> F:
     """
     function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
     return function
+
+
+def as_argument(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of the types that DALI's arguments have: float32 and int32.  Dynamic mode converts, a pipeline does not.
+
+    Raises:
+        ValueError: an integer that needs more.
+    """
+    if values.dtype == np.float64:
+        return values.astype(np.float32)
+    if values.dtype == np.int64:
+        if values.size and not -(2**31) <= values.min() <= values.max() < 2**31:
+            raise ValueError(f"rand gives DALI 32-bit integers, got {values.min()}..{values.max()}")
+        return values.astype(np.int32)
+    return values
 
 
 class FunctionRand:
@@ -73,7 +91,7 @@ class FunctionRand:
 
     def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
         self.calls.append((method, args, kwargs))
-        return self._feed(getattr(self._host, method)(*args, **kwargs))
+        return self._feed(as_argument(getattr(self._host, method)(*args, **kwargs)))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
         """float32 in [low, high)."""
@@ -84,7 +102,7 @@ class FunctionRand:
         return self._draw("normal", mean, std, shape)
 
     def integers(self, low: Any, high: Any = None, shape: Any = ()) -> Any:
-        """int64 in [low, high), or [0, low)."""
+        """int32 in [low, high), or [0, low)."""
         return self._draw("integers", low, high, shape)
 
     def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Any:
