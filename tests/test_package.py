@@ -19,7 +19,8 @@ PACKAGE = ROOT / "torchdali"
 LAYERS = [
     "errors", "arguments", "_dali", "random", "permutation", "distributed", "sampler", "state", "batch", "images",
     "datasets.base", "datasets.files", "datasets.memory", "datasets",
-    "transforms.base", "transforms.geometry", "transforms.color", "transforms.function", "transforms",
+    "transforms.base", "transforms.geometry", "transforms.resize", "transforms.color",
+    "transforms.function", "transforms",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
     "prefetch", "engine.run", "views", "loader", "testing", "",
 ]  # fmt: skip

@@ -3,15 +3,8 @@
 from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
 from .function import traceable
-from .geometry import (
-    CenterCrop,
-    Decode,
-    RandomCrop,
-    RandomHorizontalFlip,
-    RandomResizedCrop,
-    RandomVerticalFlip,
-    Resize,
-)
+from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .resize import RandomResizedCrop, Resize
 
 __all__ = [
     "CenterCrop",

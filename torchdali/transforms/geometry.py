@@ -1,9 +1,7 @@
-"""Transforms of shape: decoding, resizing, cropping, flipping."""
+"""Decoding, cropping and flipping."""
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,12 +15,9 @@ from .base import (
     Params,
     Sizes,
     Transform,
-    check_antialias,
     functional,
     is_integer,
     is_number,
-    mode_name,
-    number_pair,
     probability,
     size_pair,
 )
@@ -101,7 +96,8 @@ class _Crop(Transform):
         return padded[:, top : top + height, left : left + width]
 
 
-def _window(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
+def window_params(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
+    """The params of windows, [N, 2] each, and their sizes."""
     shapes = np.broadcast_to(np.asarray(shape, np.int32), start.shape)
     return {"start": start.astype(np.int32), "shape": shapes}, shapes.astype(np.int64)
 
@@ -128,7 +124,7 @@ class CenterCrop(_Crop):
         # torchvision pads first, by floor and ceiling of a half, and then rounds a half to even.
         padding = np.maximum(crop - sizes, 0) // 2
         inside = np.rint((np.maximum(sizes, crop) - crop) / 2)
-        return _window(inside - padding, crop)
+        return window_params(inside - padding, crop)
 
 
 @dataclass(frozen=True)
@@ -185,209 +181,7 @@ class RandomCrop(_Crop):
             raise ValueError(
                 f"RandomCrop needs an image of at least {tuple(crop.tolist())}, got {tuple(small.tolist())}"
             )
-        return _window(rand.integers(0, padded - crop + 1, shape=2) - before, crop)
-
-
-class _Resizing(Transform):
-    """Resizes, by torchvision's interpolation and antialias."""
-
-    interpolation: Any
-    antialias: bool | None
-
-    def _resize(self, ops: Ops, image: Any, size: Any) -> Any:
-        mode = ops.interpolation(mode_name(self.interpolation))
-        return ops.resize(image, size=size, interp_type=mode, antialias=bool(self.antialias))
-
-    def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
-        """[C, height, width] by torchvision's kernel, bit for bit."""
-        height, width = int(size[0]), int(size[1])
-        channels, rows, columns = image.shape
-        if (height, width) == (rows, columns):
-            return image
-        mode = mode_name(self.interpolation)
-        resized: torch.Tensor
-        if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8():
-            # What torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
-            if image.stride(0) == 1:
-                _, row, column = image.stride()
-                whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
-            else:
-                whole = image[None]
-            resized = torch.nn.functional.interpolate(
-                whole, (height, width), mode=mode, align_corners=False, antialias=bool(self.antialias)
-            )[0]
-        else:
-            from torchvision.transforms import InterpolationMode
-
-            resized = functional().resize_image(
-                image, [height, width], interpolation=InterpolationMode(mode), antialias=self.antialias
-            )
-        return resized
-
-
-@functools.cache
-def _native_uint8() -> bool:
-    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-
-
-@dataclass(frozen=True)
-class Resize(_Resizing):
-    """To a size: (height, width), or an int for the shorter edge.
-
-    Args:
-        size: in pixels: int, [int] or (height, width); None: `max_size` is the longer edge.
-        interpolation: "bilinear", "bicubic", "nearest", "nearest-exact", or torchvision's InterpolationMode.
-        max_size: with an int size: the longer edge is at most this, and the shorter one shrinks with it.
-        antialias: low-pass filter when shrinking, for bilinear and bicubic; None: False.
-
-    The CPU form is torchvision's, but that an edge never vanishes.  DALI's resampler differs in rounding, and its
-    nearest neighbour is "nearest-exact" in both cases.
-
-    Raises:
-        ValueError: an argument that cannot be meant.
-    """
-
-    size: int | Sequence[int] | None
-    interpolation: Any = "bilinear"
-    max_size: int | None = None
-    antialias: bool | None = True
-
-    def __post_init__(self) -> None:
-        mode_name(self.interpolation)
-        check_antialias(self.antialias)
-        if self.size is not None:
-            size_pair(self.size)
-        if self.max_size is None and self.size is not None:
-            return
-        if not is_integer(self.max_size, 1) or self._pair or (self._edge and self.max_size <= self._edge):  # type: ignore[operator]
-            raise ValueError(
-                "max_size must be an int, with an int size below it or size=None, "
-                f"got size={self.size!r} max_size={self.max_size!r}"
-            )
-
-    @property
-    def _edge(self) -> int | None:
-        """The shorter edge, where it is given."""
-        return None if self.size is None or self._pair else size_pair(self.size)[0]
-
-    @property
-    def _pair(self) -> tuple[int, int] | None:
-        """The size, where it is given."""
-        return size_pair(self.size) if isinstance(self.size, Sequence) and len(self.size) == 2 else None
-
-    @property
-    def needs_sizes(self) -> bool:
-        return self._pair is None
-
-    @property
-    def fixes_size(self) -> bool:
-        return self._pair is not None
-
-    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        if self._pair:
-            out = np.broadcast_to(np.array(self._pair, np.int64), (len(rand), 2))
-        else:
-            assert sizes is not None
-            short, long = sizes.min(axis=1), sizes.max(axis=1)
-            if self._edge is None:
-                new_short, new_long = self.max_size * short / long, np.full_like(long, self.max_size)
-            else:
-                new_short, new_long = np.full_like(short, self._edge), (self._edge * long / short).astype(np.int64)
-                if self.max_size is not None:
-                    new_short = np.where(new_long > self.max_size, self.max_size * new_short / new_long, new_short)
-                    new_long = np.minimum(new_long, self.max_size)
-            new_short = np.maximum(new_short.astype(np.int64), 1)
-            upright = sizes[:, :1] >= sizes[:, 1:]
-            out = np.where(upright, np.stack([new_long, new_short], 1), np.stack([new_short, new_long], 1))
-        return {"size": out.astype(np.float32)}, out
-
-    def transform(self, ops: Ops, image: Any, size: Any) -> Any:
-        return self._resize(ops, image, size)
-
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, size: Any) -> torch.Tensor:
-        return self._resize_host(image, size)
-
-
-@dataclass(frozen=True)
-class RandomResizedCrop(_Resizing):
-    """A window of random area and aspect ratio, resized: the usual augmentation of ImageNet training.
-
-    Windows are drawn as torchvision does (Szegedy et al., "Going deeper with convolutions", 2015): ten tries for an
-    area and a log-uniform ratio, then the largest central crop of a permitted ratio.
-
-    Args:
-        size: of the result in pixels, int or (height, width).
-        scale: range of the window's part of the image's area.
-        ratio: range of width / height.
-        interpolation, antialias: as in Resize.
-
-    Raises:
-        ValueError: an argument that cannot be meant.
-    """
-
-    size: int | Sequence[int]
-    scale: Sequence[float] = (0.08, 1.0)
-    ratio: Sequence[float] = (3 / 4, 4 / 3)
-    interpolation: Any = "bilinear"
-    antialias: bool | None = True
-
-    needs_sizes = True
-    windowed = True
-    fixes_size = True
-
-    def __post_init__(self) -> None:
-        size_pair(self.size)
-        number_pair(self.scale, "scale")
-        if number_pair(self.ratio, "ratio")[0] == 0:
-            raise ValueError(f"ratio must be positive, got {self.ratio!r}")
-        mode_name(self.interpolation)
-        check_antialias(self.antialias)
-
-    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        assert sizes is not None
-        start, shape = self.windows(rand, sizes)
-        params, _ = _window(start, shape)
-        size = np.broadcast_to(np.array(size_pair(self.size), np.int64), start.shape)
-        return {**params, "size": size.astype(np.float32)}, size
-
-    def windows(self, rand: Rand, sizes: Sizes) -> tuple[Sizes, Sizes]:
-        """(start, shape) of each window, each [N, 2] int64."""
-        n, tries = len(sizes), 10
-        (small, large), (low, high) = self.scale, self.ratio
-        area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(small, large, shape=tries)
-        ratio = np.exp(rand.uniform(math.log(low), math.log(high), shape=tries).astype(np.float64))
-        shape = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2))).astype(np.int64)
-        fits = np.all((shape > 0) & (shape <= sizes[:, None]), axis=2)
-        found, first = fits.any(axis=1), fits.argmax(axis=1)
-        shape = np.where(found[:, None], shape[np.arange(n), first], self._central(sizes))
-        random = rand.integers(0, sizes - shape + 1, shape=2)
-        return np.where(found[:, None], random, (sizes - shape) // 2), shape
-
-    def _central(self, sizes: Sizes) -> Sizes:
-        height, width = sizes[:, 0], sizes[:, 1]
-        ratio = width / height
-        low, high = self.ratio
-        shape = np.stack(
-            [
-                np.where(ratio < low, np.rint(width / low), height),
-                np.where(ratio > high, np.rint(height * high), width),
-            ],
-            axis=1,
-        )
-        return np.maximum(shape.astype(np.int64), 1)
-
-    def transform(self, ops: Ops, image: Any, start: Any, shape: Any, size: Any) -> Any:
-        # Not `resize(roi_start=...)`: its filter reads pixels outside the window.
-        return self._resize(ops, ops.slice(image, start, shape, axes=[0, 1]), size)
-
-    def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any, size: Any
-    ) -> torch.Tensor:
-        (top, left), (height, width) = start, shape
-        if image.shape[1:] != (height, width):  # else the decoder has cut the window
-            image = image[:, top : top + height, left : left + width]
-        return self._resize_host(image, size)
+        return window_params(rand.integers(0, padded - crop + 1, shape=2) - before, crop)
 
 
 class _Flip(Transform):
