@@ -52,7 +52,7 @@ def dataset(folder):
         ({"multiprocessing_context": "spawn"}, ValueError, "multiprocessing_context=.*leave it out"),
         ({"in_order": False}, ValueError, "a stream has one order"),
         ({"transform": [T.Resize(3)]}, TypeError, r"write Compose\(\[...\]\)"),
-        ({"transform": T.Resize}, TypeError, "transform must be a torchdali transform or a function"),
+        ({"transform": T.Resize}, TypeError, r"got the class: write Resize\(...\)"),
         ({"transform": 3}, TypeError, "transform must be a torchdali transform or a function"),
         ({"transform": T.Compose([T.Resize(9), T.Decode()])}, ValueError, "Decode must be the first transform"),
         ({"transform": lambda sample, rand: sample, "engine": "pipeline"}, ValueError, "write engine='auto'"),

@@ -93,6 +93,8 @@ def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> 
             if len(steps) == limit:
                 return steps
         passes += 1
+        if _epoch(ranks[0], passes) == epoch:
+            break  # after `set_epoch` a loader stays in that epoch
     return steps
 
 

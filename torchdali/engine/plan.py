@@ -14,7 +14,7 @@ import numpy as np
 
 from ..batch import PIXELS, Kind
 from ..random import Rand
-from ..transforms.base import Compose, Params, Sizes, Transform
+from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 
@@ -138,14 +138,5 @@ def _flatten(transform: Any) -> list[Transform | Function]:
         return [step for inner in transform.transforms for step in _flatten(inner)]
     if isinstance(transform, Transform):
         return [transform]
-    module = type(transform).__module__
-    if module.startswith("torchvision."):
-        name = type(transform).__name__
-        raise TypeError(
-            f"{module}.{name} works on single tensors; write torchdali.transforms.{name} with the same arguments"
-        )
-    if isinstance(transform, (list, tuple)):
-        raise TypeError("transform must be one transform: write Compose([...]) around the list")
-    if isinstance(transform, type) or not callable(transform):
-        raise TypeError(f"transform must be a torchdali transform or a function f(sample, rand), got {transform!r}")
+    check_transform(transform)
     return [Function(transform)]

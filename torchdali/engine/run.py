@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -73,19 +75,19 @@ class Run:
         inline = s.prefetch == 0 or s.engine == "debug"
         self.closed = False
         self._busy: dict[str, Position] = {}
-        self._fetcher = Fetcher(s.dataset, s.plan, s.seed, s.device)
+        fetcher = Fetcher(s.dataset, s.plan, s.seed, s.device)
         workers = 0 if s.engine == "debug" else s.num_threads
-        self._host = HostStage(self._fetcher, s.device, workers, s.pad_value, s.pad_multiple)
+        host = HostStage(fetcher, s.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:
-            return Eager(self_fetcher, s.device, s.rank, s.num_threads, sync=s.engine == "debug")
+            return Eager(fetcher, s.device, s.rank, s.num_threads, sync=s.engine == "debug")
 
         # The stages hold these parts, and not the run: it can be collected while they work.
-        self_fetcher, host, busy = self._fetcher, self._host, self._busy
-        repair = Repair(self_fetcher, host, make_eager, s.policy, s.engine == "debug")
+        busy = self._busy
+        repair = Repair(fetcher, host, make_eager, s.policy, s.engine == "debug")
 
         def fetch() -> Iterator[Work]:
-            return _each(map(Work.of, steps), self_fetcher, "read", busy)
+            return _each(map(Work.of, steps), fetcher, "read", busy)
 
         def decode(works: Iterator[Work]) -> Iterator[Work]:
             if not s.plan.split:
@@ -97,10 +99,15 @@ class Run:
             return _each(works, make_eager(), "decode", busy)
 
         def finish(works: Iterator[Work]) -> Iterator[Work]:
-            for work in _each(works, host, "transform", busy):
-                if work.error is not None:
-                    repair(work)
-                yield work
+            try:
+                for work in _each(works, host, "transform", busy):
+                    if work.error is not None:
+                        repair(work)
+                    yield work
+            finally:
+                # The last stage to end, in its own thread.
+                host.close()
+                fetcher.close()
 
         _open.add(self)
         if s.plan.split or s.plan.peeks:
@@ -157,11 +164,13 @@ class Run:
         for stage in self._stages:
             stage.stop()
         if not self._stages and hasattr(self._last, "close"):
-            self._last.close()
+            with contextlib.suppress(ValueError):  # another thread is inside, and ends the pass at its next step
+                self._last.close()
+        if threading.current_thread().name.startswith("torchdali"):
+            # A garbage collection in one of our threads: it may hold what the others wait for.  They end by themselves.
+            return
         for stage in self._stages:
             stage.join(JOIN_TIMEOUT)
-        self._host.close()
-        self._fetcher.close()
 
 
 def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: dict[str, Position]) -> Iterator[Work]:
