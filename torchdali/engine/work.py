@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,7 @@ class Fetcher:
     def __init__(self, dataset: MapDataset, plan: Plan, seed: int, device: torch.device) -> None:
         self.dataset, self.plan, self.seed, self.device = dataset, plan, seed, device
         self._threads = ThreadPoolExecutor(READERS, "torchdali-read") if dataset.blocking else None
+        self._local = threading.local()
         self._wait = 0.0  # seconds that a sample took last, from the view of one reader
 
     def rand(self, work: Work) -> Rand:
@@ -151,8 +153,10 @@ class Fetcher:
         return columns
 
     def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each call, as several threads come here; of this device, since the default one would be GPU 0.
-        return _dali.image_sizes(encoded, _dali.context(1, self.device))
+        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
+        if not hasattr(self._local, "context"):
+            self._local.context = _dali.context(1, self.device)
+        return _dali.image_sizes(encoded, self._local.context)
 
     def close(self) -> None:
         """End the threads."""
