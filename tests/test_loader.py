@@ -34,6 +34,8 @@ def dataset(folder):
         ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds, got 0"),
         ({"prefetch_factor": -1}, ValueError, "prefetch_factor must be at least 0"),
         ({"num_threads": 0}, ValueError, "num_threads must be at least 1"),
+        ({"pad_value": "x"}, TypeError, "pad_value must be a number, got 'x'"),
+        ({"mesh": 3}, TypeError, "mesh must be a torch DeviceMesh, got 3"),
         ({"pad_multiple": 0}, ValueError, "pad_multiple must be at least 1"),
         ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, world_size\), got rank=2 world_size=2"),
         ({"rank": 0}, ValueError, "rank and world_size go together"),
@@ -273,3 +275,37 @@ def test_set_epoch_and_cycles(dataset):
     list(loader), next(iter(loader))
     loader.seek(None, 3)
     assert loader.state_dict()["cycle"] == 1 and loader.state_dict()["samples_seen"] == 12
+
+
+def test_seek_is_checked_and_numpy_integers_are_integers(dataset):
+    loader = td.DataLoader(dataset, np.int64(4), device="cpu")
+    assert type(loader.batch_size) is int
+    before = loader.state_dict()
+    for epoch, step in ((-1, 0), (2**31, 0), (0, -1)):
+        with pytest.raises(ValueError):
+            loader.seek(epoch, step)
+        assert loader.state_dict() == before
+
+
+def test_an_error_of_the_sampler_loses_no_position(dataset):
+    class Sometimes(torch.utils.data.Sampler):
+        fails = False
+
+        def __len__(self):
+            return 22
+
+        def __iter__(self):
+            if self.fails:
+                raise OSError("no list today")
+            return iter(range(22))
+
+    sampler = Sometimes()
+    loader = td.DataLoader(dataset, 4, sampler=sampler, device="cpu", transform=T.Resize((4, 4)))
+    state = loader.state_dict() | {"epoch": 2, "samples_seen": 8}
+    loader.load_state_dict(state)
+    sampler.fails = True
+    with pytest.raises(OSError, match="no list today"):
+        next(iter(loader))
+    assert loader.state_dict() == state
+    sampler.fails = False
+    assert len(list(loader)) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 # torch's arguments that have another word here.
@@ -38,12 +39,13 @@ def integer(name: str, value: Any, smallest: int, largest: int | None = None) ->
     Raises:
         TypeError, ValueError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # numpy's too
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < smallest or (largest is not None and value > largest):
+    number = int(value)
+    if number < smallest or (largest is not None and number > largest):
         bound = f"at least {smallest}" if largest is None else f"in [{smallest}, {largest}]"
         raise ValueError(f"{name} must be {bound}, got {value}")
-    return value
+    return number
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from .engine.run import Run, Settings
 from .engine.work import iter_steps
 from .errors import forget_frames
 from .sampler import Drawn, Order, Sequential, Shuffled, num_steps, step_start
-from .state import Position, Progress, pack, unpack
+from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
 if TYPE_CHECKING:
@@ -132,6 +132,10 @@ class DataLoader:
             one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+            raise TypeError(f"pad_value must be a number, got {pad_value!r}")
+        if mesh is not None and not hasattr(mesh, "get_local_rank"):
+            raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
         if drop_last and pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
         if shuffle and sampler is not None:
@@ -212,6 +216,8 @@ class DataLoader:
 
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
+        if epoch is not None:
+            integer("epoch", epoch, 0, MAX_EPOCH)
         at = step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
         now = self._progress.current
         cycle = now.cycle if epoch in (None, now.epoch) else 0
@@ -273,7 +279,7 @@ class DataLoader:
             pad_multiple=self._pad_multiple,
             policy=self._policy,
         )
-        number, start = self._progress.begin()
+        start = self._progress.upcoming
         # Drawn here, in the caller's thread: a sampler may use the global generators.
         order = self._order.epoch(start.epoch, start.key)
         left = n - start.samples_seen
@@ -286,6 +292,8 @@ class DataLoader:
         steps = iter_steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last)
         run = Run(settings, steps)
         self._runs.add(run)
+        # Last, so that an error of the sampler, say, loses no position.
+        number, start = self._progress.begin()
         return number, start, run
 
     # Lifecycle

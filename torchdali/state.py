@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .errors import StateMismatchError
 
 VERSION = 1
-_LIMIT = 2**31  # of epochs and cycles; both fit one 64-bit key
+MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
 
 class Position(NamedTuple):
@@ -52,7 +52,7 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"a loader's state is a dict, got {type(state).__name__}")
-    limits = {"epoch": _LIMIT - 1, "cycle": _LIMIT - 1, "samples_seen": int(fingerprint["num_samples"])}
+    limits = {"epoch": MAX_EPOCH, "cycle": MAX_EPOCH, "samples_seen": int(fingerprint["num_samples"])}
     lines = []
     for name, expected in pack(Position(), fingerprint).items():
         value = state.get(name)
@@ -111,8 +111,8 @@ class Progress:
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch from its start; a loaded state of the same epoch is continued instead."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < _LIMIT:
-            raise ValueError(f"epoch must be an integer in [0, {_LIMIT}), got {epoch!r}")
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
+            raise ValueError(f"epoch must be an integer in [0, {MAX_EPOCH + 1}), got {epoch!r}")
         self._explicit = True
         if self._loaded is not None and self._loaded.epoch == epoch:
             # A trainer that counts its epochs asks for the rest of this one, be it nothing.
@@ -126,18 +126,22 @@ class Progress:
         """The next pass starts here; a pass that is open goes on, and no longer counts."""
         self._loaded = position
 
+    @property
+    def upcoming(self) -> Position:
+        """Where `begin` would start."""
+        if self._loaded is not None:
+            return self._after(self._loaded) if self._loaded.finished else self._loaded
+        if self._live is not None:
+            return self._after(self._live)
+        return self._next
+
     def begin(self) -> tuple[int, Position]:
         """Start a pass: a loaded position, an epoch that was set, or what follows the last pass.
 
         Returns:
             The pass's number, for `move`, and where it starts.
         """
-        if self._loaded is not None:
-            start = self._after(self._loaded) if self._loaded.finished else self._loaded
-        elif self._live is not None:
-            start = self._after(self._live)
-        else:
-            start = self._next
+        start = self.upcoming
         self._loaded, self._live = None, start
         self._pass += 1
         return self._pass, start
