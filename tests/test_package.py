@@ -18,7 +18,8 @@ PACKAGE = ROOT / "torchdali"
 # A module imports only from modules above it.
 LAYERS = [
     "errors", "arguments", "_dali", "random", "permutation", "distributed", "sampler", "state", "batch", "images",
-    "datasets.base", "datasets.files", "datasets.memory", "datasets",
+    "components", "reading", "datasets.base", "datasets.files", "datasets.memory", "datasets",
+    "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.files", "readers",
     "transforms.base", "transforms.geometry", "transforms.resize", "transforms.color",
     "transforms.function", "transforms",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",

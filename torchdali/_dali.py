@@ -5,7 +5,10 @@ Importing DALI's dynamic mode costs a second and asks for the GPUs, so everythin
 
 from __future__ import annotations
 
+import base64
+import ctypes
 import functools
+import math
 import os
 import re
 import weakref
@@ -145,6 +148,29 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
+def native_reader(name: str) -> Any:
+    """A reader class of dynamic mode, such as "File" or "experimental.Video"."""
+    module, _, name = name.rpartition(".")
+    return getattr(dynamic().experimental.readers if module else dynamic().readers, name)
+
+
+def reader_arguments(reader: Any) -> set[str]:
+    """The names of a native reader's options.
+
+    Raises:
+        TypeError: it is no reader of dynamic mode.
+    """
+    schema = getattr(reader, "_schema", None)
+    if schema is None or not hasattr(reader, "set_state"):
+        raise TypeError(f"a reader of dynamic mode is needed, such as ndd.readers.File, got {reader!r}")
+    return set(schema.GetArgumentNames())
+
+
+def reader_devices(reader: Any) -> set[str]:
+    """Where a native reader's outputs can be: "cpu", "gpu"."""
+    return set(reader._supported_backends)
+
+
 def image_sizes(encoded: Sequence[NDArray[np.uint8]], context: Any) -> NDArray[np.int64]:
     """[N, 2] (height, width) from the files' headers, after EXIF orientation.
 
@@ -188,6 +214,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.storage)
 
+    @property
+    def on_device(self) -> bool:
+        """On a GPU."""
+        return "GPU" in type(self.storage).__name__
+
     def shapes(self) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in self.storage.shape()]
 
@@ -201,6 +232,21 @@ class Rows:
     def array(self) -> NDArray[Any]:
         """All samples as one array over DALI's host memory; they must be uniform."""
         return np.asarray(self.storage.as_tensor())
+
+    def copied(self) -> NDArray[Any] | list[NDArray[Any]]:
+        """All samples in memory of their own: one array where they are uniform, else one a sample, side by side."""
+        shapes = self.shapes()
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = np.empty(sum(sizes), np.asarray(self.storage[0]).dtype)
+        # One call for all; `storage[i]` takes longer for each sample than copying it.
+        self.storage.copy_to_external(ctypes.c_void_p(flat.ctypes.data))
+        if len(set(shapes)) == 1:
+            return flat.reshape(len(shapes), *shapes[0])
+        ends = np.cumsum(sizes).tolist()
+        parts = [flat[end - size : end] for end, size in zip(ends, sizes)]
+        if len(shapes[0]) > 1:
+            parts = [part.reshape(shape) for part, shape in zip(parts, shapes)]
+        return parts
 
     def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
         """Views of DALI's GPU memory: one tensor where uniform, else one a sample.
@@ -289,6 +335,30 @@ def _both_streams(stream: torch.cuda.Stream) -> Iterator[None]:
             yield
         finally:
             ndd.set_current_stream(before)
+
+
+def reader_state(generator: int, epoch: int, age: int) -> str:
+    """The state of a native reader that stands behind `age` rows of an epoch, for `set_state`.
+
+    DALI 2.4's checkpoint of a loader: a protobuf message with the text of a minstd_rand generator, the epoch and the
+    rows delivered, padding included.  It loops for ever on a generator out of range, and takes any other number.
+
+    Raises:
+        ValueError: a number that DALI can't take.
+    """
+    if not (0 < generator < 2**31 - 1 and 0 <= epoch < 2**31 and 0 <= age < 2**31):
+        raise ValueError(f"no state of a reader: generator {generator}, epoch {epoch}, age {age}")
+    text = str(generator).encode()
+    inner = b"\x0a" + bytes([len(text)]) + text + b"\x10" + _varint(epoch) + b"\x18" + _varint(age)
+    return base64.b64encode(b"\x0a" + bytes([len(inner)]) + inner).decode()
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
 
 
 def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:

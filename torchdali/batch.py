@@ -68,3 +68,16 @@ def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:
         name: column[np.asarray(rows)] if isinstance(column, np.ndarray) else [column[i] for i in rows]
         for name, column in columns.items()
     }
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """Columns one behind the other; the counterpart of `take`."""
+    return parts[0] if len(parts) == 1 else {name: _join([part[name] for part in parts]) for name in parts[0]}
+
+
+def _join(columns: list[Column]) -> Column:
+    if all(isinstance(column, np.ndarray) for column in columns):
+        arrays = [np.asarray(column) for column in columns]
+        if len({array.shape[1:] for array in arrays}) == 1:
+            return np.concatenate(arrays)
+    return [value for column in columns for value in column]

@@ -4,6 +4,7 @@
      +-- StateMismatchError (ValueError)   a checkpoint of another dataset, seed, order or version
      +-- TransformError (TypeError)        a transform returned something that is no batch
      +-- BadSampleError (RuntimeError)     one sample could not be read, decoded or transformed
+     +-- ReaderError (RuntimeError)        a native reader failed for a batch
      +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample is fine
      +-- LoaderTimeoutError (TimeoutError) no batch within the loader's `timeout`
 
@@ -25,6 +26,10 @@ class StateMismatchError(TorchDaliError, ValueError):
 
 class TransformError(TorchDaliError, TypeError):
     """A transform returned something that cannot become a batch."""
+
+
+class ReaderError(TorchDaliError, RuntimeError):
+    """A native reader of DALI failed; it names no sample, and the batch is lost."""
 
 
 class EngineError(TorchDaliError, RuntimeError):

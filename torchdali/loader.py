@@ -20,7 +20,9 @@ from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
 from .engine.work import iter_steps
-from .errors import forget_frames
+from .errors import StateMismatchError, forget_frames
+from .readers import Reader
+from .reading import Place
 from .sampler import Drawn, Order, Sequential, Shuffled, num_steps, step_start
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
@@ -82,7 +84,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: MapDataset,
+        dataset: MapDataset | Reader,
         batch_size: int = 1,
         shuffle: bool = False,
         sampler: Iterable[int] | None = None,
@@ -116,10 +118,14 @@ class DataLoader:
     ) -> None:
         given = locals()
         refuse_torch_arguments(given)
-        if not isinstance(dataset, MapDataset):
+        if not isinstance(dataset, (MapDataset, Reader)):
             raise TypeError(
                 f"dataset must be a torchdali dataset, got {type(dataset).__name__}: write "
                 "ImageFolder(root), FileDataset(paths, labels) or InMemoryDataset(image=..., label=...)"
+            )
+        if isinstance(dataset, Reader) and (shuffle or sampler is not None):
+            raise ValueError(
+                f'{dataset.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
             )
         self.batch_size = integer("batch_size", batch_size, 1)
         self.seed = integer("seed", seed, 0, 2**63 - 1)
@@ -140,7 +146,7 @@ class DataLoader:
             raise ValueError("drop_last and pad_last exclude each other")
         if shuffle and sampler is not None:
             raise ValueError("sampler gives the order, so shuffle must be False")
-        if not len(dataset):
+        if isinstance(dataset, MapDataset) and not len(dataset):
             raise ValueError("the dataset is empty")
         self.drop_last, self.pad_last = bool(drop_last), bool(pad_last)
         self.source, self.transform, self.output = dataset, transform, output
@@ -151,7 +157,9 @@ class DataLoader:
         self._engine = engine
 
         self._order: Order
-        if sampler is not None:
+        if isinstance(dataset, Reader):
+            self._order = dataset.order()
+        elif sampler is not None:
             self._order = Drawn(sampler, len(dataset), self.seed)
         else:
             self._order = Shuffled(len(dataset), self.seed) if shuffle else Sequential(len(dataset))
@@ -179,6 +187,11 @@ class DataLoader:
     def __len__(self) -> int:
         """Batches of a whole epoch; the same on every rank, and after a resume."""
         return num_steps(self.num_samples, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+
+    @property
+    def strided(self) -> bool:
+        """The ranks take turns in the global order, sample by sample, and not one slice of each global batch."""
+        return self._order.strided
 
     @property
     def epoch(self) -> int:
@@ -212,7 +225,13 @@ class DataLoader:
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
-        self._progress.load(unpack(state_dict, self._fingerprint(), strict))
+        try:
+            position = unpack(state_dict, self._fingerprint(), strict)
+        except StateMismatchError as error:
+            if isinstance(self.source, Reader):
+                raise self.source.explain(error) from None
+            raise
+        self._progress.load(position)
 
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
@@ -226,7 +245,7 @@ class DataLoader:
     def _fingerprint(self) -> dict[str, int | str]:
         return {
             "seed": self.seed,
-            "order": self._order.fingerprint(),
+            "order": self._order.fingerprint(self._shard().world_size if self._order.strided else 1),
             "num_samples": self.num_samples,
             "dataset": self.source.fingerprint(),
         }
@@ -265,21 +284,26 @@ class DataLoader:
         shard, device = self._shard(), self.device
         n = self.num_samples
         num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
-        settings = Settings(
-            dataset=self.source,
-            plan=self._plan,
+        start = self._progress.upcoming
+        place = Place(
             seed=self.seed,
-            rank=shard.rank,
-            device=device,
-            engine=self.engine,
-            batch_size=self.batch_size,
+            key=start.key,
+            epoch=start.epoch,
+            shard=shard,
+            batch_size=self.batch_size + (self.batch_size == 1),  # see `sampler.cut` for batches of one
             num_threads=self._num_threads or distributed.default_num_threads(),
+            device=device,
+        )
+        settings = Settings(
+            source=self.source,
+            place=place,
+            plan=self._plan,
+            engine=self.engine,
             prefetch=self.prefetch,
             pad_value=self._pad_value,
             pad_multiple=self._pad_multiple,
             policy=self._policy,
         )
-        start = self._progress.upcoming
         # Drawn here, in the caller's thread: a sampler may use the global generators.
         order = self._order.epoch(start.epoch, start.key)
         left = n - start.samples_seen
@@ -289,7 +313,7 @@ class DataLoader:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        steps = iter_steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last)
+        steps = iter_steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last, self._order.strided)
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.
@@ -317,7 +341,7 @@ class DataLoader:
 
     def __repr__(self) -> str:
         what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
-        return f"DataLoader({what}, order={self._order.fingerprint()!r})"
+        return f"DataLoader({what}, order={self._fingerprint()['order']!r})"
 
 
 class _Iterator:

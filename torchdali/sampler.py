@@ -38,7 +38,13 @@ class EpochOrder(Protocol):
 
 
 class Order(Protocol):
-    """The order of every epoch."""
+    """The order of every epoch.
+
+    Attributes:
+        strided: a rank takes every world_size-th position of a global batch, and not one slice of it.
+    """
+
+    strided: bool
 
     def __len__(self) -> int: ...
 
@@ -46,13 +52,15 @@ class Order(Protocol):
         """The order of an epoch; `key` tells apart the cycles of one epoch too (`state.Position.key`)."""
         ...
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, world_size: int = 1) -> str:
         """Equal for equal orders, at most 100 characters."""
         ...
 
 
 class Sequential:
     """0, 1, 2, ..."""
+
+    strided = False
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -63,12 +71,14 @@ class Sequential:
     def epoch(self, _epoch: int, _key: int) -> EpochOrder:
         return lambda positions: Rows(positions, positions.astype(np.uint64))
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, world_size: int = 1) -> str:
         return "sequential"
 
 
 class Shuffled:
     """A fresh permutation for each epoch, evaluated where it is needed: O(1) memory and O(1) seek."""
+
+    strided = False
 
     def __init__(self, n: int, seed: int) -> None:
         self.n, self.seed = n, seed
@@ -85,7 +95,7 @@ class Shuffled:
 
         return at
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, world_size: int = 1) -> str:
         return "shuffle"
 
 
@@ -101,6 +111,8 @@ class Drawn:
         ValueError: it is empty, yields an index outside the dataset, more or fewer than its length, or another order
             from the same seeds.
     """
+
+    strided = False
 
     def __init__(self, sampler: Iterable[int], dataset_size: int, seed: int) -> None:
         if isinstance(sampler, DistributedSampler):
@@ -129,7 +141,7 @@ class Drawn:
         keys = indices.astype(np.uint64) + (_occurrences(indices).astype(np.uint64) << np.uint64(48))
         return lambda positions: Rows(indices[positions], keys[positions])
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, world_size: int = 1) -> str:
         if self._fingerprint is None:
             crc = zlib.crc32(self._draw(0, 0).tobytes())
             self._fingerprint = f"{type(self.sampler).__name__[:60]} (epoch 0: {crc:08x})"
@@ -208,12 +220,16 @@ class Cut(NamedTuple):
     end: int  # the global position behind this step
 
 
-def cut(n: int, position: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Cut | None:
+def cut(
+    n: int, position: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool, strided: bool = False
+) -> Cut | None:
     """The rows of a rank's next batch, or None at the epoch's end.
 
     The epoch is cut into global batches of `batch_size * world_size`.  The last one is dropped, filled up by repeated
     rows (`pad_last`), or split evenly; where it would leave ranks without a sample, the last two are split together.
     It depends on what remains only, so any position of any other run can be continued.
+
+    A rank's rows are one slice of the global batch; `strided`: those at positions of its rank modulo world_size.
     """
     ranks, left = shard.world_size, n - position
     size = batch_size * ranks
@@ -223,9 +239,12 @@ def cut(n: int, position: int, batch_size: int, shard: Shard, drop_last: bool, p
         # Halves of the last two; with one sample a rank there are no halves, so the last step takes both.
         size = (left + 1) // 2 if batch_size > 1 else left
     taken = min(size, left)
-    share, extra = divmod(taken, ranks)
-    start = position + shard.rank * share + min(shard.rank, extra)
-    own = np.arange(start, start + share + (shard.rank < extra))
+    if strided:
+        own = np.arange(position + (shard.rank - position) % ranks, position + taken, ranks)
+    else:
+        share, extra = divmod(taken, ranks)
+        start = position + shard.rank * share + min(shard.rank, extra)
+        own = np.arange(start, start + share + (shard.rank < extra))
     # A rank is left without a sample only where less than one for each is left to begin with.
     rows = batch_size if pad_last else max(len(own), 1)
     filling = own if len(own) else np.array([position + shard.rank % taken])

@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class StreamStep:
 
     Attributes:
         epoch: its epoch.
-        samples: a digest of each sample, rank after rank.
+        samples: a digest of each sample in the global order.
         state: the state behind it, which is the same on all ranks; empty where the loaders have none.
     """
 
@@ -85,10 +85,19 @@ def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> 
     passes = 0
     while _epoch(ranks[0], passes) < epochs:
         epoch = _epoch(ranks[0], passes)
+        seen = _seen(ranks[0])
         for batches in _in_step(ranks):
             states = [rank.state_dict() if hasattr(rank, "state_dict") else {} for rank in ranks]
             assert all(state == states[0] for state in states), f"the ranks' states differ: {states}"
-            samples = [digest for batch in batches for digest in sample_digests(batch)]
+            digests = [sample_digests(batch) for batch in batches]
+            if getattr(ranks[0], "strided", False):
+                # The first in the global order is at the rank whose turn it is.
+                turn = seen % len(ranks)
+                rounds = zip_longest(*digests[turn:], *digests[:turn])
+                samples = [digest for row in rounds for digest in row if digest is not None]
+            else:
+                samples = list(chain(*digests))
+            seen = states[0].get("samples_seen", 0)
             steps.append(StreamStep(epoch, samples, states[0]))
             if len(steps) == limit:
                 return steps
@@ -100,6 +109,11 @@ def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> 
 
 def _epoch(loader: Any, passes: int) -> int:
     return int(getattr(loader, "epoch", passes))
+
+
+def _seen(loader: Any) -> int:
+    state = loader.state_dict() if hasattr(loader, "state_dict") else {}
+    return 0 if state.get("finished") else int(state.get("samples_seen", 0))
 
 
 def _in_step(ranks: Sequence[Any]) -> Iterator[list[Any]]:

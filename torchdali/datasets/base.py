@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from ..batch import Column, Columns, Kind
 from ..images import decode
+from ..reading import DirectReading, Place, Reading
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
 """Fields that any dataset can be asked for: the loader knows them."""
@@ -34,6 +35,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     """
 
     blocking = False
+    uses_dali = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     paths: list[str] | None = None
@@ -78,6 +80,10 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         if "path" in self.fields:
             beside["path"] = [self.path(i) for i in plain]
         return {name: columns[name] if name in columns else beside[name] for name in self.fields}
+
+    def reading(self, place: Place) -> Reading:
+        """What reads for one pass of a loader."""
+        return DirectReading(self.read, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """One sample to look at, in the order of `fields`: images decoded as uint8 [C, H, W], numbers as torch scalars.

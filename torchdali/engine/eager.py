@@ -35,17 +35,14 @@ class Eager:
 
     Args:
         fetcher: the stage in front.
-        device: where the outputs are.
-        rank: of `rand.ndd`.
-        num_threads: of DALI's pool.
         sync: evaluate each operator to its end before the next (for debugging).
     """
 
-    def __init__(self, fetcher: Fetcher, device: torch.device, rank: int, num_threads: int, sync: bool = False) -> None:
+    def __init__(self, fetcher: Fetcher, sync: bool = False) -> None:
         ndd = _dali.dynamic()
-        self.plan, self.fetcher, self.device, self.rank = fetcher.plan, fetcher, device, rank
-        self.stream = _dali.lease_stream(self, device)
-        self._context = _dali.context(num_threads, device, self.stream)
+        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, fetcher.place.device
+        self.stream = _dali.lease_stream(self, self.device)
+        self._context = _dali.context(fetcher.place.num_threads, self.device, self.stream)
         self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
         self.kind = "gpu" if self.stream else "cpu"
 
@@ -128,10 +125,10 @@ class Eager:
         self, function: Any, k: int, ops: Any, sample: Any, work: Work, rand: Rand, feed: Any, fed: list[Fed]
     ) -> dict[str, Any]:
         assert isinstance(function, Function)
-        start = work.step.start
+        start, place = work.step.start, self.fetcher.place
         if self.stream:
             self.stream.synchronize()  # the function may decode, onto memory that operators before it still use
-        seed = derive(shard_seed(self.fetcher.seed, self.rank), start.key, start.samples_seen, k) % 2**63
+        seed = derive(shard_seed(place.seed, place.shard.rank), start.key, start.samples_seen, k) % 2**63
         make_rng = None if function.traceable else lambda: _dali.dynamic().random.RNG(seed=seed)
         function_rand = FunctionRand(rand.child(k), self.kind, feed, make_rng)
         if function.traceable:

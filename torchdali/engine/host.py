@@ -70,7 +70,7 @@ class HostStage:
         if kind == "number":
             return collate_numbers(column, self.device)
         if kind == "array":
-            uniform = self.fetcher.dataset.uniform(name)
+            uniform = self.fetcher.source.uniform(name)
             return collate_arrays(column, uniform, self.device, self.pad_value, self.pad_multiple)
         return list(column)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..batch import BadSample, Columns
+from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
 from ..images import readable, transcode
 from ..random import Rand
@@ -26,11 +26,18 @@ Policy = str | Callable[[BadSample], "str | int | None"]
 
 
 class Diagnosis(NamedTuple):
-    """What is wrong with one sample: an error and its stage, or image files that Pillow had to decode, or nothing."""
+    """One sample tried alone: its columns, or what is wrong with it.
+
+    Attributes:
+        error, stage: what failed, and where.
+        columns: one row, with the image files that will decode.
+        repaired: Pillow had to decode them.
+    """
 
     error: Exception | None = None
     stage: str = ""
-    repaired: Columns | None = None
+    columns: Columns = {}  # noqa: RUF012  # never changed
+    repaired: bool = False
 
 
 class Repair:
@@ -73,14 +80,13 @@ class Repair:
             )
             raise error
         indices, keys, valid = samples.indices.copy(), samples.keys.copy(), work.valid.copy()
-        repaired: dict[int, Columns] = {}
+        parts: list[Columns] = []
         for i, sample in enumerate(zip(samples.indices.tolist(), samples.keys.tolist(), strict=True)):
             diagnosis = found[sample]
             if diagnosis.error is not None:
                 indices[i], diagnosis = self._substitute(work, *sample, diagnosis)
                 keys[i], valid[i] = indices[i], False
-            if diagnosis.repaired is not None:
-                repaired[int(indices[i])] = diagnosis.repaired
+            parts.append(diagnosis.columns)
         if not any(diagnosis.error or diagnosis.repaired for diagnosis in found.values()):
             warnings.warn(
                 f"a batch failed, though each of its samples passes alone, and is made again: {first_line(error)}",
@@ -89,7 +95,7 @@ class Repair:
             )
         work.samples, work.valid = Rows(indices, keys), valid
         try:
-            self._complete(work, repaired)
+            self._complete(work, join(parts))
         except TorchDaliError:
             raise
         except Exception as again:
@@ -97,9 +103,8 @@ class Repair:
                 f"a batch failed, though each of its samples passes alone: {first_line(again)}"
             ) from again
 
-    def _complete(self, work: Work, repaired: dict[int, Columns]) -> None:
-        self._fetcher.read(work, repaired)
-        self._fetcher.draw(work)
+    def _complete(self, work: Work, columns: Columns) -> None:
+        self._fetcher.enter(work, columns)
         if self._fetcher.plan.split:
             self._eager = self._eager or self._make_eager()
             self._eager(work)
@@ -108,14 +113,16 @@ class Repair:
     def _diagnose(self, work: Work, index: int, key: int) -> Diagnosis:
         rows = Rows(np.array([index]), np.array([key], np.uint64))
         alone = Work(work.step, rows, np.ones(1, np.bool_))
-        dataset, encoded = self._fetcher.dataset, self._fetcher.plan.encoded
+        encoded = self._fetcher.plan.encoded
         try:
-            columns = dataset.read(rows.indices)
+            columns = self._read(work, rows)
+        except TorchDaliError:
+            raise
         except Exception as error:
             return Diagnosis(error, "read")
         try:
-            self._complete(alone, {})
-            return Diagnosis()
+            self._complete(alone, columns)
+            return Diagnosis(columns=columns)
         except TransformError:
             raise
         except Exception as error:
@@ -123,17 +130,22 @@ class Repair:
                 return Diagnosis(error, "transform")
             cause = error
         try:
-            repaired: Columns = {name: [transcode(data) for data in columns[name]] for name in encoded}
+            repaired = columns | {name: [transcode(data) for data in columns[name]] for name in encoded}
         except Exception as pillow:
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")
         try:
-            self._complete(alone, {index: repaired})
+            self._complete(alone, repaired)
         except TransformError:
             raise
         except Exception as error:
             return Diagnosis(error, "transform")
-        return Diagnosis(repaired=repaired)
+        return Diagnosis(columns=repaired, repaired=True)
+
+    def _read(self, work: Work, rows: Rows) -> Columns:
+        """One sample's columns: those of the work, else read again."""
+        (there,) = np.nonzero((work.samples.indices == rows.indices) & (work.samples.keys == rows.keys))
+        return take(work.read, there[:1]) if work.read and len(there) else self._fetcher.reading.read(rows)
 
     def _decodes(self, column: Any) -> bool:
         """Whether DALI decodes these files."""
@@ -144,7 +156,7 @@ class Repair:
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        rand = Rand(self._fetcher.place.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy
@@ -154,16 +166,14 @@ class Repair:
                     assert diagnosis.error is not None
                     raise diagnosis.error
                 raise BadSampleError(*bad[:4]) from diagnosis.error
-            drawn = int(rand.integers(len(self._fetcher.dataset))[0])
+            drawn = int(rand.integers(len(self._fetcher.source))[0])
             if answer not in ("substitute", None) and (
                 isinstance(answer, str) or not isinstance(answer, (int, np.integer))
             ):
                 raise TypeError(f'on_bad_sample must return "raise", "substitute" or an index, got {answer!r}')
             other = drawn if answer in ("substitute", None) else int(answer)
-            if not 0 <= other < len(self._fetcher.dataset):
-                raise IndexError(
-                    f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.dataset)} samples"
-                )
+            if not 0 <= other < len(self._fetcher.source):
+                raise IndexError(f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.source)} samples")
             work.bad.append(bad._replace(substitute=other))
             index, diagnosis = other, self._diagnose(work, other, other)
             if diagnosis.error is None:
@@ -172,4 +182,4 @@ class Repair:
 
     def _describe(self, index: int, diagnosis: Diagnosis) -> BadSample:
         assert diagnosis.error is not None
-        return BadSample(index, self._fetcher.dataset.path(index), diagnosis.stage, first_line(diagnosis.error), None)
+        return BadSample(index, self._fetcher.source.path(index), diagnosis.stage, first_line(diagnosis.error), None)

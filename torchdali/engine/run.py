@@ -10,12 +10,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import torch
-
 from .. import _dali
-from ..datasets import MapDataset
 from ..errors import LoaderTimeoutError, leave_frame
 from ..prefetch import Prefetcher
+from ..reading import Place, Source
 from ..state import Position
 from .eager import Eager
 from .host import HostStage
@@ -49,14 +47,10 @@ def _close_all() -> None:
 class Settings:
     """Everything that a run needs to know; resolved by the loader, nothing is looked up below it."""
 
-    dataset: MapDataset
+    source: Source
+    place: Place
     plan: Plan
-    seed: int
-    rank: int
-    device: torch.device
     engine: str  # "eager", "pipeline" or "debug"
-    batch_size: int
-    num_threads: int
     prefetch: int
     pad_value: float
     pad_multiple: int
@@ -71,30 +65,29 @@ class Run:
     """
 
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
-        s = settings
+        s, place = settings, settings.place
         inline = s.prefetch == 0 or s.engine == "debug"
         self.closed = False
         self._busy: dict[str, Position] = {}
-        fetcher = Fetcher(s.dataset, s.plan, s.seed, s.device)
-        workers = 0 if s.engine == "debug" else s.num_threads
-        host = HostStage(fetcher, s.device, workers, s.pad_value, s.pad_multiple)
+        fetcher = Fetcher(s.source, place, s.plan)
+        workers = 0 if s.engine == "debug" else place.num_threads
+        host = HostStage(fetcher, place.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, s.device, s.rank, s.num_threads, sync=s.engine == "debug")
+            return Eager(fetcher, sync=s.engine == "debug")
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy
         repair = Repair(fetcher, host, make_eager, s.policy, s.engine == "debug")
 
         def fetch() -> Iterator[Work]:
-            return _each(map(Work.of, steps), fetcher, "read", busy)
+            return fetcher.works(steps, busy)
 
         def decode(works: Iterator[Work]) -> Iterator[Work]:
             if not s.plan.split:
                 return works
             if s.engine == "pipeline":
-                # One more than a batch: see `sampler.cut` for batches of one.
-                traced = Traced(make_eager(), s.batch_size + (s.batch_size == 1), s.num_threads)
+                traced = Traced(make_eager(), place.batch_size, place.num_threads)
                 return traced(works)
             return _each(works, make_eager(), "decode", busy)
 
@@ -103,14 +96,14 @@ class Run:
                 for work in _each(works, host, "transform", busy):
                     if work.error is not None:
                         repair(work)
+                    work.read = work.columns = {}
                     yield work
             finally:
                 # The last stage to end, in its own thread.
                 host.close()
-                fetcher.close()
 
         _open.add(self)
-        if s.plan.split or s.plan.peeks:
+        if s.plan.split or s.plan.peeks or s.source.uses_dali:
             _close_before_dali()
         self._stages: list[Prefetcher[Work]] = []
         self._last: Iterator[Work] | Prefetcher[Work]

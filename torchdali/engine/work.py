@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import BadSample, Columns
-from ..datasets import MapDataset
 from ..distributed import Shard
+from ..errors import leave_frame
 from ..images import readable, transcode
 from ..random import Rand
+from ..reading import Place, Source
 from ..sampler import EpochOrder, Rows, cut
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
-
-READERS = 16  # threads that read where reading waits for a disk or a network
-SLOW = 500e-6  # seconds a sample; a file in the page cache takes 25e-6
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,11 @@ def iter_steps(
     shard: Shard,
     drop_last: bool,
     pad_last: bool,
+    strided: bool,
 ) -> Iterator[Step]:
     """A rank's steps from a position to the end of the epoch of `n` samples."""
     at = start
-    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last)) is not None:
+    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last, strided)) is not None:
         end = at._replace(samples_seen=taken.end)
         yield Step(at, end, order(taken.positions), taken.valid)
         at = end
@@ -68,7 +66,8 @@ class Work:
     Attributes:
         samples: the rows that are in the batch in the end: the step's, but for substitutes.
         valid: [N] False for repeated and substituted rows.
-        columns: the samples as they were read, image files made readable for DALI.
+        read: the samples as they were read; empty where that failed.
+        columns: the same, image files made readable for DALI.
         draws, sizes: parameters of the plan's first run, and the images' sizes behind it.
         rows: the device part's outputs by field.
         batch: the finished fields.
@@ -79,6 +78,7 @@ class Work:
     step: Step
     samples: Rows
     valid: NDArray[np.bool_]
+    read: Columns = field(default_factory=dict)
     columns: Columns = field(default_factory=dict)
     draws: Draws = field(default_factory=dict)
     sizes: FieldSizes = field(default_factory=dict)
@@ -98,73 +98,45 @@ class Work:
 class Fetcher:
     """The first stage: read the samples, look into the files' headers, draw parameters."""
 
-    def __init__(self, dataset: MapDataset, plan: Plan, seed: int, device: torch.device) -> None:
-        self.dataset, self.plan, self.seed, self.device = dataset, plan, seed, device
-        self._threads = ThreadPoolExecutor(READERS, "torchdali-read") if dataset.blocking else None
+    def __init__(self, source: Source, place: Place, plan: Plan) -> None:
+        self.source, self.place, self.plan = source, place, plan
+        self.reading = source.reading(place)
         self._local = threading.local()
-        self._wait = 0.0  # seconds that a sample took last, from the view of one reader
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
-        return Rand(self.seed, work.step.start.key, work.samples.keys)
+        return Rand(self.place.seed, self.place.key, work.samples.keys)
 
-    def __call__(self, work: Work) -> None:
-        """Fill in columns, draws and sizes; any error may rise."""
-        self.read(work)
-        self.draw(work)
+    def works(self, steps: Iterable[Step], busy: dict[str, Position]) -> Iterator[Work]:
+        """The steps with columns, draws and sizes filled in, or an error; `busy` says which step is read."""
+        asked: deque[Work] = deque()
 
-    def read(self, work: Work, repaired: Mapping[int, Columns] | None = None) -> None:
-        """The first half: fill in the columns.
+        def rows() -> Iterator[Rows]:
+            for step in steps:
+                asked.append(Work.of(step))
+                busy["read"] = step.start
+                yield step.rows
 
-        Args:
-            work: the step.
-            repaired: by index, image files to take instead of the dataset's.
-        """
-        indices = work.samples.indices
-        work.columns = self._read(indices)
-        if "valid" in work.columns:
+        with contextlib.closing(self.reading.stream(rows())) as stream:  # type: ignore[type-var]
+            for columns in stream:
+                work = asked.popleft()
+                try:
+                    if isinstance(columns, Exception):
+                        raise columns
+                    work.read = columns
+                    self.enter(work, columns)
+                except Exception as error:
+                    work.error = leave_frame(error)
+                del columns  # not kept while the next ones are read
+                yield work
+
+    def enter(self, work: Work, columns: Columns) -> None:
+        """Fill in columns, draws and sizes from what was read; any error may rise."""
+        work.columns = dict(columns)
+        if "valid" in columns:
             work.columns["valid"] = work.valid
         for name in self.plan.encoded:
-            work.columns[name] = [
-                repaired[int(i)][name][0]
-                if repaired and int(i) in repaired
-                else encoded
-                if readable(encoded)
-                else transcode(encoded)
-                for i, encoded in zip(indices, work.columns[name], strict=True)
-            ]
-
-    def _read(self, indices: NDArray[np.int64]) -> Columns:
-        """One after the other while that is fast, as from the page cache; in threads where each sample waits long."""
-        threads = self._threads if self._wait > SLOW and len(indices) > 1 else None
-        begin = time.perf_counter()
-        if threads is None:
-            columns = self.dataset.read(indices)
-        else:
-            parts = list(threads.map(self.dataset.read, np.array_split(indices, min(READERS, len(indices)))))
-            columns = {
-                name: np.concatenate([part[name] for part in parts])
-                if isinstance(parts[0][name], np.ndarray)
-                else [value for part in parts for value in part[name]]
-                for name in parts[0]
-            }
-        elapsed = time.perf_counter() - begin
-        self._wait = elapsed * (READERS if threads else 1) / len(indices)
-        return columns
-
-    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
-        if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.device)
-        return _dali.image_sizes(encoded, self._local.context)
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._threads is not None:
-            self._threads.shutdown()
-
-    def draw(self, work: Work) -> None:
-        """The second half: fill in draws and sizes."""
+            work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
         sizes: FieldSizes = {}
         for name in self.plan.pixels:
             column = work.columns[name]
@@ -173,3 +145,9 @@ class Fetcher:
             else:
                 sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
         work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
+
+    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
+        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
+        if not hasattr(self._local, "context"):
+            self._local.context = _dali.context(1, self.place.device)
+        return _dali.image_sizes(encoded, self._local.context)

@@ -1,0 +1,43 @@
+"""Readers that torchdali knows: the base of File, COCO, TFRecord and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from .. import _dali
+from ..batch import Kind
+from .base import Reader, Shuffle
+
+
+class KnownReader(Reader):
+    """A reader of DALI that torchdali knows: its outputs, their kinds, and its traps.
+
+    Args:
+        fields: other names for its outputs, in their order; index (the position in the epoch) and valid may be among
+            them.  None: the default names.
+        kinds: what a field holds where its default does not fit, such as `{"image": "array"}` for bytes as they are.
+        shuffle, seed, virtual_shards, options: as in `Reader`.
+    """
+
+    ndd_name: ClassVar[str]  # in dynamic mode, "File" or "experimental.Video"
+
+    def __init__(
+        self,
+        *,
+        fields: Sequence[str] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        shuffle: Shuffle = False,
+        seed: int | None = None,
+        virtual_shards: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            _dali.native_reader(self.ndd_name),
+            fields,
+            kinds=kinds,
+            shuffle=shuffle,
+            seed=seed,
+            virtual_shards=virtual_shards,
+            **options,
+        )

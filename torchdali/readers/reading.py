@@ -1,0 +1,116 @@
+"""A pass over a native reader: positions of the epoch's order to places in shards, and rows to columns.
+
+The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V.  Shards
+that have one row more than others count first, so that this holds to the last position.  Each of world_size ranks reads
+the positions of its rank modulo world_size, which are whole shards wherever world_size divides V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _dali
+from ..batch import Column, Columns
+from ..errors import ReaderError, leave_frame
+from ..random import derive
+from ..reading import Place
+from ..sampler import Indices, Rows
+from .cursor import Cursor
+
+if TYPE_CHECKING:
+    from .base import Reader
+
+
+class ShardedReading:
+    """Reads a native reader's rows for one pass.
+
+    Args:
+        reader: what is read.
+        place: the pass.
+    """
+
+    def __init__(self, reader: Reader, place: Place) -> None:
+        self._reader, self._place = reader, place
+        self._n = len(reader)
+        self._shards = reader.num_shards(place.shard.world_size)
+        seed = place.seed if reader.seed is None else reader.seed
+        self._generator = 1 + derive(seed, 0x4EAD, place.key) % (2**31 - 2)
+        self._order = shard_order(self._n, self._shards)
+
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        context = self._context()
+        cursors: dict[int, Cursor] = {}
+        # Each of a rank's shards gives its part of a batch.
+        chunk = -(-self._place.batch_size * self._place.shard.world_size // self._shards)
+        for indices, _ in rows:
+            try:
+                columns = self._columns(indices, cursors, context, chunk)
+            except Exception as error:
+                cursors.clear()  # a reader is dead after an error
+                yield leave_frame(self._explain(error, indices))
+                continue
+            yield columns
+
+    def read(self, rows: Rows) -> Columns:
+        try:
+            return self._columns(rows.indices, {}, self._context(), 1)
+        except Exception as error:
+            raise self._explain(error, rows.indices) from error
+
+    def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
+        """The columns of some positions; cursors that stand elsewhere are made anew."""
+        shards, ordinals = positions % self._shards, positions // self._shards
+        outputs: list[list[Any]] = []
+        for shard in sorted(set(shards.tolist())):
+            (mine,) = np.nonzero(shards == shard)
+            # Rows that repeat fill up a batch.
+            wanted, back = np.unique(ordinals[mine], return_inverse=True)
+            first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
+            cursor = cursors.get(shard)
+            if cursor is None or cursor.age != first:
+                cursor = cursors[shard] = self._cursor(shard, first, context, chunk)
+            got = cursor.read(n)
+            if len(shards) == len(mine) and np.array_equal(back, np.arange(n)):
+                return self._reader.columns(got, positions)  # by far the most common case: nothing to sort
+            outputs = outputs or [[None] * len(positions) for _ in got]
+            for output, values in zip(outputs, got, strict=True):
+                for row, ordinal in zip(mine, wanted[back], strict=True):
+                    output[row] = values[ordinal - first]
+        return self._reader.columns([_stack(output) for output in outputs], positions)
+
+    def _cursor(self, shard: int, age: int, context: Any, chunk: int) -> Cursor:
+        place, number = self._place, int(self._order[shard])
+
+        def make(age: int, rows: int) -> Any:
+            return self._reader.make(number, self._shards, self._generator, age, rows, place.device)
+
+        # The shards with one row more are the first of the order.
+        size = self._n // self._shards + (shard < self._n % self._shards)
+        return Cursor(make, context, place.device, size, age, chunk)
+
+    def _context(self) -> Any:
+        return _dali.context(self._place.num_threads, self._place.device)
+
+    def _explain(self, error: Exception, positions: Indices) -> Exception:
+        if not isinstance(error, ReaderError):
+            return error
+        where = f"epoch {self._place.epoch}, positions {positions[0]} to {positions[-1]}"
+        explained = ReaderError(f"{self._reader.name} failed at {where}, or while it read ahead: {error}")
+        explained.__cause__ = error.__cause__
+        return explained
+
+
+def shard_order(n: int, shards: int) -> Indices:
+    """DALI's numbers of the shards in our order: those with one row more first.
+
+    DALI gives shard s the rows from floor(s n / shards) to floor((s + 1) n / shards).
+    """
+    bounds = np.arange(shards + 1, dtype=np.int64) * n // shards
+    return np.argsort(-np.diff(bounds), kind="stable")
+
+
+def _stack(values: list[Any]) -> Column:
+    return np.stack(values) if len({getattr(value, "shape", None) for value in values}) == 1 else values
