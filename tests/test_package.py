@@ -18,10 +18,16 @@ PACKAGE = ROOT / "torchdali"
 # A module imports only from modules above it.
 LAYERS = [
     "errors", "arguments", "_dali", "random", "permutation", "distributed", "sampler", "state", "batch", "images",
-    "components", "reading", "datasets.base", "datasets.files", "datasets.memory", "datasets",
-    "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.files", "readers",
+    "storage", "components", "reading",
+    "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar", "datasets.numpy",
+    "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
+    "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.checks",
+    "readers.index_files", "readers.arrays", "readers.files", "readers.tars", "readers.records", "readers.lmdbs",
+    "readers.coco", "readers.nemo", "readers.video", "readers.fits", "readers.experimental", "readers",
     "transforms.base", "transforms.geometry", "transforms.resize", "transforms.color",
     "transforms.function", "transforms",
+    "interop.advice", "interop.picture", "interop.rules", "interop.translation", "interop.samples",
+    "interop.torchvision_dataset", "interop",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
     "prefetch", "engine.run", "views", "loader", "testing", "",
 ]  # fmt: skip

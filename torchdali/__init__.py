@@ -3,17 +3,19 @@
 DALI itself is imported when it is first needed.
 """
 
-from . import transforms
+from . import readers, transforms
 from .batch import BadSample, Padded
-from .datasets import FileDataset, ImageFolder, InMemoryDataset, MapDataset
+from .datasets import FileDataset, ImageFolder, InMemoryDataset, MapDataset, NumpyDataset, RecordIODataset, TarDataset
 from .errors import (
     BadSampleError,
     EngineError,
     LoaderTimeoutError,
+    ReaderError,
     StateMismatchError,
     TorchDaliError,
     TransformError,
 )
+from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
 
 __version__ = "0.1.0"
@@ -28,9 +30,16 @@ __all__ = [
     "InMemoryDataset",
     "LoaderTimeoutError",
     "MapDataset",
+    "NumpyDataset",
     "Padded",
+    "ReaderError",
+    "RecordIODataset",
     "StateMismatchError",
+    "TarDataset",
     "TorchDaliError",
+    "TorchvisionDataset",
     "TransformError",
+    "from_torchvision",
+    "readers",
     "transforms",
 ]

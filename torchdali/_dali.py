@@ -5,6 +5,7 @@ Importing DALI's dynamic mode costs a second and asks for the GPUs, so everythin
 
 from __future__ import annotations
 
+import ast
 import base64
 import ctypes
 import functools
@@ -154,6 +155,23 @@ def native_reader(name: str) -> Any:
     return getattr(dynamic().experimental.readers if module else dynamic().readers, name)
 
 
+def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
+    """DALI's description of a feature of tf.train.Example.
+
+    Args:
+        kind: "bytes", "int" or "float".
+        shape: of its values; None at its start: any number.
+    """
+    from nvidia.dali import tfrecord
+
+    dtype = {"bytes": tfrecord.string, "int": tfrecord.int64, "float": tfrecord.float32}[kind]
+    default: Any = {"bytes": "", "int": 0, "float": 0.0}[kind]
+    sizes: list[Any] = list(shape)
+    if None not in sizes:
+        return tfrecord.FixedLenFeature(sizes, dtype, default)
+    return tfrecord.VarLenFeature(sizes[1:], dtype, default) if sizes[1:] else tfrecord.VarLenFeature(dtype, default)
+
+
 def reader_arguments(reader: Any) -> set[str]:
     """The names of a native reader's options.
 
@@ -164,6 +182,11 @@ def reader_arguments(reader: Any) -> set[str]:
     if schema is None or not hasattr(reader, "set_state"):
         raise TypeError(f"a reader of dynamic mode is needed, such as ndd.readers.File, got {reader!r}")
     return set(schema.GetArgumentNames())
+
+
+def reader_default(reader: Any, option: str) -> Any:
+    """The default of a native reader's option, if it is a plain value."""
+    return ast.literal_eval(reader._schema.GetArgumentDefaultValueString(option))
 
 
 def reader_devices(reader: Any) -> set[str]:

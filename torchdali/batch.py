@@ -78,6 +78,6 @@ def join(parts: Sequence[Columns]) -> Columns:
 def _join(columns: list[Column]) -> Column:
     if all(isinstance(column, np.ndarray) for column in columns):
         arrays = [np.asarray(column) for column in columns]
-        if len({array.shape[1:] for array in arrays}) == 1:
+        if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
             return np.concatenate(arrays)
     return [value for column in columns for value in column]

@@ -78,12 +78,30 @@ def collate_arrays(
     column: Column, uniform: bool, device: torch.device, value: float, multiple: int
 ) -> torch.Tensor | Padded:
     """[N, ...] of uniform arrays, else all of their dimensions padded."""
+    if len(column) and isinstance(column[0], torch.Tensor):
+        return _collate_tensors(list(column), device, value, multiple)  # those that a reader made on a GPU
+    if isinstance(column, list) and len({(row.dtype, row.ndim) for row in column}) > 1:
+        seen = sorted({(str(row.dtype), row.ndim) for row in column})
+        raise TypeError(f"arrays of a batch must have one dtype and number of dimensions, got {seen}")
     if uniform:
         return torch.from_numpy(np.array(column)).to(device, non_blocking=True)
-    rows = [torch.from_numpy(np.ascontiguousarray(array)) for array in column]
-    sizes = np.array([row.shape for row in rows], np.int64)
-    out = torch.empty((len(rows), *padded_extent(sizes, multiple)), dtype=rows[0].dtype)
-    return Padded(pad_rows(rows, out, value).to(device), torch.from_numpy(sizes).to(device))
+    sizes = np.array([row.shape for row in column], np.int64)
+    shape = (len(column), *padded_extent(sizes, multiple))
+    out = np.full(shape, value, column[0].dtype) if value else np.zeros(shape, column[0].dtype)
+    for i, row in enumerate(column):
+        inside: tuple[slice, ...] = tuple(map(slice, row.shape))
+        out[i][inside] = row
+    return Padded(torch.from_numpy(out).to(device), torch.from_numpy(sizes).to(device))
+
+
+def _collate_tensors(
+    column: Sequence[torch.Tensor], device: torch.device, value: float, multiple: int
+) -> torch.Tensor | Padded:
+    sizes = np.array([row.shape for row in column], np.int64)
+    if (sizes == sizes[0]).all():
+        return torch.stack(list(column)).to(device)
+    out = column[0].new_empty((len(column), *padded_extent(sizes, multiple)))
+    return Padded(pad_rows(column, out, value).to(device), torch.from_numpy(sizes).to(device))
 
 
 def as_output(fields: dict[str, Any], output: str) -> Any:

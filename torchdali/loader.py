@@ -42,7 +42,8 @@ class DataLoader:
         shuffle: another order for each epoch.
         sampler: the order instead: a torch `Sampler` or a sized iterable of indices over the whole dataset; drawn once
             for each epoch, with all generators seeded by (seed, epoch).
-        transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches.
+        transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
+            if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
         pad_last: fill the last batch up by repeated rows, which the field `valid` marks False.
@@ -148,6 +149,8 @@ class DataLoader:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if isinstance(dataset, MapDataset) and not len(dataset):
             raise ValueError("the dataset is empty")
+        if transform is None:
+            transform = getattr(dataset, "transform", None)
         self.drop_last, self.pad_last = bool(drop_last), bool(pad_last)
         self.source, self.transform, self.output = dataset, transform, output
         self._timeout, self._policy, self._pad_value = float(timeout), on_bad_sample, pad_value

@@ -66,7 +66,8 @@ def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:
         for dim, size in enumerate(extent, value.ndim - len(extent)):
             value = value.narrow(dim, 0, size)
     value = value.detach().cpu().contiguous()
-    return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + bytes(value.flatten().view(torch.uint8).numpy())
+    data = bytes(value.flatten().view(torch.uint8).numpy()) if value.numel() else b""
+    return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + data
 
 
 def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> list[StreamStep]:

@@ -31,6 +31,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         fields: the names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds, see `batch.Kind`.
         paths: the samples' files, where there are files.
+        transform: what a loader does with the samples unless it is told otherwise.
         blocking: reading waits for disks, so that several threads shall read.
     """
 
@@ -39,6 +40,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     paths: list[str] | None = None
+    transform: Any = None
 
     def _set_fields(self, fields: Sequence[str], kinds: dict[str, Kind]) -> None:
         taken = [name for name in kinds if name in BESIDE]

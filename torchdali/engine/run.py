@@ -110,6 +110,10 @@ class Run:
         if inline:
             self._last = finish(decode(fetch()))
             return
+        if not s.plan.steps:
+            # There is nothing to do but to read: one thread takes the interpreter from nobody.
+            self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
+            return
         first = self._start(fetch, 1, "read")
         # Without host part the last stage is only a hand-over, which the second thread can do.
         if s.plan.split in (0, len(s.plan.steps)):

@@ -15,7 +15,7 @@ from ..arguments import integer
 from ..batch import Column, Columns, Kind
 from ..components import kind_of_bytes
 from ..datasets.base import BESIDE, digest
-from ..errors import StateMismatchError
+from ..errors import ReaderError, StateMismatchError
 from ..reading import Place
 from ..sampler import EpochOrder, Indices, Rows
 from ..state import Progress, pack, unpack
@@ -130,7 +130,8 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         if unknown:
             raise ValueError(f"kinds must name fields among {', '.join(names)}, got {', '.join(sorted(unknown))}")
         self.outputs = [
-            output._replace(name=name, kind=kinds.get(name, output.kind))
+            # Another kind than the natural one is of what DALI gives.
+            Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
             for name, output in zip(names, self.outputs, strict=True)
         ]
         self.fields = tuple(fields)
@@ -357,6 +358,9 @@ def _column(output: Output, values: Column) -> Column:
         return array.reshape(len(array))
     if isinstance(values, np.ndarray) and output.kind in ("encoded", "image"):
         return list(values)
+    if isinstance(values, list) and len(seen := {(value.dtype, value.ndim) for value in values}) > 1:
+        found = sorted((str(dtype), ndim) for dtype, ndim in seen)
+        raise ReaderError(f"{output.name!r} must have one dtype and number of dimensions, got {found}")
     return values
 
 

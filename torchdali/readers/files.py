@@ -2,16 +2,102 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 from collections.abc import Sequence
 
+from .. import _dali
 from .base import Output
+from .checks import check_files, check_labels, warn_dropped
 from .known import KnownReader
 
 
 class File(KnownReader):
+    """DALI's file reader: `file_root` with a folder for each class, or `files` and `labels`, or `file_list`.
+
+    Fields: image (a file as it is; `kinds={"image": "array"}` for files that are no images) and label (int32).
+
+    Checked when it is made: every file is there and not empty; labels fit int32; lines of `file_list` are
+    "path label".  What the filters and DALI's walk leave out (it reads the files that are directly in a class's
+    folder) is counted in a warning, and so are folders without a file, which use up a label.
+    """
+
     ndd_name = "File"
     full_shuffle = True
     twin = "torchdali.FileDataset or torchdali.ImageFolder"
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
         return [Output("image", "encoded"), Output("label", "number")]
+
+    def check(self) -> None:
+        options = self.options
+        root = options.get("file_root", "")
+        if "files" in options:
+            files, labels = options["files"], options.get("labels")
+            if labels is not None and len(labels) != len(files):
+                raise ValueError(f"File: labels must be one for each file, got {len(labels)} for {len(files)} files")
+            check_labels(self.name, labels or (), "of file")
+            check_files(self.name, (os.path.join(root, path) for path in files))
+        elif "file_list" in options:
+            self._check_list(options["file_list"], root)
+        elif root:
+            self._check_root(root)
+        else:
+            raise ValueError("File needs file_root=, files= or file_list=")
+
+    def _check_list(self, path: str, root: str) -> None:
+        files, labels = [], []
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                name, _, label = line.strip().rpartition(" ")
+                try:
+                    labels.append(int(label))
+                except ValueError:
+                    raise ValueError(
+                        f'{path}, line {number}: expected "path label" with an integer, got {line.strip()!r:.200}'
+                    ) from None
+                if not name.strip():
+                    raise ValueError(f'{path}, line {number}: expected "path label", got {line.strip()!r:.200}')
+                files.append(os.path.join(root or os.path.dirname(path), name.strip()))
+        check_labels(self.name, labels, f"of {path}, sample")
+        check_files(self.name, files)
+
+    def _check_root(self, root: str) -> None:
+        if not os.path.isdir(root):
+            raise FileNotFoundError(f"File: file_root must be a folder that exists, got {root}")
+        filters = self.options.get("file_filters") or _dali.reader_default(self._class, "file_filters")
+        exact = self.options.get("case_sensitive_filter", False)
+        folders = self.options.get("dir_filters") or ["*"]
+        taken, left_out, without = [], [], []
+        for name in sorted(entry.name for entry in os.scandir(root) if entry.is_dir()):
+            if not _matches(name, folders, exact):
+                continue
+            folder, found = os.path.join(root, name), 0
+            for path, _, names in os.walk(folder):
+                for file in names:
+                    if path == folder and _matches(file, filters, exact):
+                        taken.append(os.path.join(path, file))
+                        found += 1
+                    else:
+                        left_out.append(os.path.join(path, file))
+            if not found:
+                without.append(name)
+        if not taken:
+            raise ValueError(f"File: no file in the folders of {root} matches {', '.join(filters)}")
+        check_files(self.name, taken)
+        if left_out:
+            warn_dropped(
+                self.name,
+                f"{len(left_out)} files are left out, since they lie deeper than root/class or match none of "
+                f"{', '.join(filters)}; the first is {left_out[0]}",
+            )
+        if without:
+            warn_dropped(self.name, f"{len(without)} folders have no file to read, the first is {without[0]!r}")
+
+
+def _matches(name: str, patterns: Sequence[str], exact: bool) -> bool:
+    if exact:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)

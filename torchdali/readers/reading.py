@@ -113,4 +113,5 @@ def shard_order(n: int, shards: int) -> Indices:
 
 
 def _stack(values: list[Any]) -> Column:
-    return np.stack(values) if len({getattr(value, "shape", None) for value in values}) == 1 else values
+    same = len({(getattr(value, "shape", None), getattr(value, "dtype", None)) for value in values}) == 1
+    return np.stack(values) if same else values

@@ -1,0 +1,261 @@
+"""Every native reader that works on the CPU, through the same checks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.batch import Padded
+from torchdali.errors import StateMismatchError
+from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream, sample_digests
+
+from .reader_files import CASES, N, Case
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request, tmp_path_factory) -> Case:
+    return CASES[request.param](tmp_path_factory.mktemp("readers") / request.param)
+
+
+@pytest.fixture
+def make(case):
+    """Makes a loader, or those of several ranks; the reader's options and the loader's may be mixed."""
+
+    def make(world_size=1, **options):
+        reader = {k: options.pop(k) for k in ("shuffle", "seed", "virtual_shards", "initial_fill") if k in options}
+        arguments = dict(batch_size=3, device="cpu", seed=7, transform=decode(case)) | options
+        loaders = [
+            td.DataLoader(case.make(**reader), rank=rank, world_size=world_size, **arguments)
+            for rank in range(world_size)
+        ]
+        return loaders if world_size > 1 else loaders[0]
+
+    return make
+
+
+def decode(case: Case):
+    return T.Resize((8, 8)) if case.images else None
+
+
+def plain(value):
+    """A value to compare and to sort by."""
+    if isinstance(value, (torch.Tensor, np.ndarray)) and np.ndim(value):
+        array = np.asarray(value)
+        return str(array.dtype), array.shape, array.tobytes()
+    value = value.item() if isinstance(value, (torch.Tensor, np.generic)) else value
+    return float(value) if isinstance(value, (int, float)) else json.dumps(value, sort_keys=True)
+
+
+def key(sample):
+    return tuple(plain(value) for value in sample)
+
+
+def kinds(case: Case) -> list[str]:
+    return list(case.make().kinds.values())
+
+
+def rows(batch):
+    """The samples of a batch, without padding."""
+    columns = []
+    for value in batch:
+        if isinstance(value, Padded):
+            sizes = value.sizes.tolist()
+            columns.append([row[tuple(slice(0, n) for n in size)] for row, size in zip(value.data, sizes, strict=True)])
+        else:
+            columns.append(list(value))
+    return list(zip(*columns, strict=True))
+
+
+def test_contents_alone(case):
+    """Iterated by itself, it gives what was written, in order."""
+    got = list(case.make())
+    assert [key(sample) for sample in got] == [key(sample) for sample in case.samples]
+    assert len(case.make()) == N
+
+
+def test_contents_in_a_loader(case):
+    """The fields behind the image, and the image itself as bytes."""
+    reader = case.make()
+    bytes_too = {name: "array" for name, kind in reader.kinds.items() if kind == "encoded"}
+    loader = td.DataLoader(case.make(kinds=bytes_too), batch_size=5, device="cpu")
+    got = [key(sample) for batch in loader for sample in rows(batch)]
+    assert got == [key(sample) for sample in case.samples]
+    assert len(loader) == 3
+
+
+def test_images_are_decoded(case, make):
+    if not case.images:
+        assert "encoded" not in kinds(case)
+        return
+    images = torch.cat([batch[0] for batch in make()])
+    direct = td.DataLoader(
+        td.InMemoryDataset(image=[sample[0].tobytes() for sample in case.samples]),
+        batch_size=N, transform=T.Resize((8, 8)), device="cpu",
+    )  # fmt: skip
+    assert torch.equal(images, next(iter(direct))[0])
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_two_epochs_are_right(case, world_size, shuffle):
+    """Every sample once over all ranks, in as many steps on each, and unlike the epoch before where it is shuffled."""
+    if shuffle == "full" and not case.full:
+        with pytest.raises(ValueError, match="no full shuffle"):
+            case.make(shuffle="full")
+        return
+    options = {"initial_fill": 4} if shuffle == "window" else {}
+    orders = []
+    loaders = [
+        td.DataLoader(
+            case.make(shuffle=shuffle, kinds=as_bytes(case), **options), batch_size=3, device="cpu", seed=7,
+            rank=rank, world_size=world_size,
+        )
+        for rank in range(world_size)
+    ]  # fmt: skip
+    for epoch in range(2):
+        per_rank = [[rows(batch) for batch in loader] for loader in loaders]
+        steps = {len(batches) for batches in per_rank}
+        assert steps == {len(loaders[0])} and all(batch for batches in per_rank for batch in batches)
+        order = [key(sample) for batches in per_rank for batch in batches for sample in batch]
+        assert sorted(order) == sorted(key(sample) for sample in case.samples)
+        assert loaders[0].state_dict()["epoch"] == epoch
+        orders.append(order)
+    assert (orders[0] == orders[1]) is (shuffle is False)
+    assert (orders[0] == [key(sample) for sample in case.samples]) is (shuffle is False and world_size == 1)
+
+
+def as_bytes(case: Case) -> dict[str, str]:
+    return {name: "array" for name, kind in case.make().kinds.items() if kind == "encoded"}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_resumes_at_every_step(case, make, engine, prefetch):
+    if not case.images and engine == "pipeline":
+        engine = "auto"  # there is nothing for DALI to do behind the reader
+    options = dict(shuffle="window", initial_fill=4, engine=engine, prefetch_factor=prefetch)
+    assert_resumes_exactly(lambda: make(**options))
+
+
+def test_engines_and_prefetch_give_one_stream(case, make):
+    engines = ("eager", "pipeline", "debug") if case.images else ("eager", "debug")
+    assert_same_stream(
+        *(
+            lambda e=engine, p=prefetch: make(shuffle="window", initial_fill=4, engine=e, prefetch_factor=p)
+            for engine, prefetch in itertools.product(engines, (0, 2))
+        ),
+        epochs=2,
+    )
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_resume_with_another_batch_size(make, world_size):
+    options = dict(shuffle="window", initial_fill=3)
+    assert_resumes_exactly(
+        lambda: make(world_size, **options), lambda: make(world_size, batch_size=2, **options), steps=False
+    )
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_virtual_shards_resume_with_another_world_size(make, world_size):
+    options = dict(shuffle="window", initial_fill=3, virtual_shards=6)
+    assert_resumes_exactly(lambda: make(2, **options), lambda: make(world_size, **options), every=2)
+
+
+def test_another_world_size_is_refused(case, make):
+    loader = make()
+    next(iter(loader))
+    state = loader.state_dict()
+    loader.close()
+    with pytest.raises(StateMismatchError, match=rf"(?s)1 shard.*virtual_shards=.*{case.make().twin}"):
+        make(2)[0].load_state_dict(state)
+
+
+def test_breaks_and_seek(case, make):
+    whole = read_stream(make(shuffle="window", initial_fill=4), epochs=3)
+    loader = make(shuffle="window", initial_fill=4)
+    for epoch in range(3):
+        got = [sample_digests(batch) for batch in itertools.islice(loader, 2)]
+        assert got == [step.samples for step in whole if step.epoch == epoch][:2]
+    loader.seek(1, 3)
+    assert [sample_digests(batch) for batch in loader] == [step.samples for step in whole if step.epoch == 1][3:]
+
+
+def test_two_iterators(make):
+    """As for any loader: both go on, and the state follows the one that was begun last."""
+    loader = make()
+    one, other = iter(loader), iter(loader)
+    first, second = next(one), next(other)
+    assert loader.epoch == 1
+    assert len(list(one)) == len(list(other)) == len(loader) - 1
+    assert sample_digests(first) == sample_digests(second)  # unshuffled
+
+
+def test_random_numbers_are_those_of_the_position(case, make):
+    """A random transform sees (seed, epoch, rank, ordinal) alone."""
+    if not case.images:
+        return
+    jitter = T.Compose([T.Resize((8, 8)), T.RandomHorizontalFlip(), T.ColorJitter(0.5)])
+    options = dict(transform=jitter, virtual_shards=6)
+    assert_same_stream(
+        lambda: make(1, batch_size=6, **options),
+        lambda: make(2, batch_size=3, **options),
+        lambda: make(3, batch_size=2, **options),
+        epochs=2, steps=False,
+    )  # fmt: skip
+
+
+def test_in_torchs_dataloader(case):
+    reader = case.make()
+    loader = torch.utils.data.DataLoader(reader, batch_size=None)
+    for _ in range(2):
+        assert [key(sample) for sample in loader] == [key(sample) for sample in case.samples]
+    with pytest.raises(RuntimeError, match="num_workers=0"):
+        next(iter(torch.utils.data.DataLoader(case.make(), batch_size=None, num_workers=1)))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's
+def test_in_stateful_dataloader(case):
+    def make():
+        return StatefulDataLoader(case.make(shuffle="window", initial_fill=4), batch_size=None, num_workers=0)
+
+    loader = make()
+    whole = [[key(sample) for sample in loader] for _ in range(2)]
+    assert whole[0] != whole[1]
+    for stop in (0, 1, 5, N - 1, N):
+        loader = make()
+        iterator = iter(loader)
+        head = [key(sample) for sample in itertools.islice(iterator, stop)]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+        assert head == whole[0][:stop]
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert [key(sample) for sample in resumed] == whole[0][stop:]
+        assert [key(sample) for sample in resumed] == whole[1]
+
+
+def test_its_own_state(case):
+    whole = [[key(sample) for sample in reader] for reader in [case.make(shuffle="window", seed=3)] for _ in range(1)][
+        0
+    ]
+    for stop in range(0, N, 4):
+        reader = case.make(shuffle="window", seed=3)
+        head = [key(sample) for sample in itertools.islice(reader, stop)]
+        state = json.loads(json.dumps(reader.state_dict()))
+        other = pickle.loads(pickle.dumps(case.make(shuffle="window", seed=3)))
+        other.load_state_dict(state)
+        assert head + [key(sample) for sample in other] == whole
+        assert other.state_dict()["finished"]
+
+
+def test_the_loader_pickles(make):
+    loader = pickle.loads(pickle.dumps(make()))
+    assert_same_stream(lambda: loader, lambda: make())

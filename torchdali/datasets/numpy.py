@@ -1,0 +1,125 @@
+"""Arrays in .npy files, by list or by folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch import Column, Columns, Kind, take
+from ..components import as_npy
+from ..storage import below_common_folder, expand, is_remote, open_storage
+from .base import MapDataset, as_column, as_root, digest, same_shape
+
+
+class NumpyDataset(MapDataset):
+    """One array a file, in this machine's byte order and C order; all of one dtype and number of dimensions.
+
+    Args:
+        paths: the files, patterns or URLs, in this order; or one folder, of which all .npy files are taken, sorted.
+        fields: some of array, label, index, path, valid; by default array, and label where there are labels.
+        labels: one number, array or object a file, as for `FileDataset`.
+        ragged: arrays may differ in shape, and leave the loader padded; False: all have the first one's shape.
+        storage_options: fsspec's, for remote files.
+
+    Raises:
+        ValueError: no files, labels of another number, an unknown field; the first file is damaged or holds no numbers.
+            Each other file is met when it is read (`on_bad_sample`): damaged, or with another dtype, number of
+            dimensions or shape than the first one.
+        TypeError: something else than paths, arrays of labels that differ in dtype or number of dimensions.
+        FileNotFoundError: no such folder, no file in it, or the first file is missing.
+    """
+
+    blocking = True
+    paths: list[str]
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        fields: Sequence[str] | None = None,
+        *,
+        labels: Sequence[Any] | None = None,
+        ragged: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options = dict(storage_options or {})
+        self.paths = _find(paths, self._options)
+        if labels is not None and len(labels) != len(self.paths):
+            raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
+        kinds: dict[str, Kind] = {"array": "array"}
+        self.labels: Column | None = None
+        if labels is not None:
+            self.labels, kinds["label"] = as_column("labels", labels)
+        self._uniform = {
+            "array": not ragged,
+            "label": self.labels is not None and same_shape(self.labels, kinds["label"]),
+        }
+        self._set_fields(tuple(kinds) if fields is None else fields, kinds)
+        self._expected: tuple[Any, ...] | None = None
+        self._expected = self._describe(self._load(0))
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def uniform(self, name: str) -> bool:
+        return self._uniform.get(name, self.kinds[name] == "number")
+
+    def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
+        columns: Columns = {}
+        if "array" in names:
+            columns["array"] = [self._load(i) for i in indices]
+        if "label" in names and self.labels is not None:
+            columns |= take({"label": self.labels}, indices)
+        return columns
+
+    def _load(self, index: int) -> NDArray[Any]:
+        path = self.paths[index]
+        try:
+            array = as_npy(open_storage(path, **self._options).read_all())
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if self._expected is not None and self._describe(array) != self._expected:
+            expected, got = (_words(*what) for what in (self._expected, self._describe(array)))
+            raise ValueError(f"{expected} was expected in {path}, as in {self.paths[0]}, got {got}")
+        return array
+
+    def _describe(self, array: NDArray[Any]) -> tuple[Any, ...]:
+        """What all files have in common."""
+        return array.dtype, array.ndim, array.shape if self._uniform["array"] else None
+
+    def fingerprint(self) -> str:
+        """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        if self._fingerprint is None:
+            names = "\0".join(below_common_folder(self.paths))
+            self._fingerprint = f"{len(self)} arrays {digest(names, self.labels)}"
+        return self._fingerprint
+
+
+def _words(dtype: np.dtype[Any], ndim: int, shape: tuple[int, ...] | None) -> str:
+    return f"an array {dtype} of {ndim} dimensions" if shape is None else f"an array {dtype} {list(shape)}"
+
+
+def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:
+    if not isinstance(paths, (str, Path)):
+        return expand(paths, **options)
+    text = os.fspath(paths)
+    if is_remote(text):
+        pattern = text if text.endswith(".npy") or "*" in text else f"{text.rstrip('/')}/**/*.npy"
+        return expand(pattern, **options)
+    if not os.path.isdir(os.path.expanduser(text)) and (os.path.splitext(text)[1] == ".npy"):
+        return expand(text)
+    root = as_root(text)
+    found = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name.endswith(".npy")
+    ]
+    if not found:
+        raise FileNotFoundError(f"no .npy files in {root}")
+    return sorted(found)

@@ -1,0 +1,222 @@
+"""WebDataset's tars, read by index."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arguments import one_of
+from ..batch import Columns, Kind
+from ..components import Component, as_kind, as_npy, component, default_field
+from ..reading import THREADS
+from ..storage import Storage, below_common_folder, expand, is_remote, open_storage, read_many
+from .base import BESIDE, MapDataset, digest
+from .headers import BLOCK, check_header, scan
+from .index import Index, Texts, cached_index, grouped, lacks, select, split_name, wds_index
+
+
+class TarDataset(MapDataset):
+    """Samples in tars, as WebDataset writes them: files with the same name up to its first dot are one sample.
+
+    Where everything is in a tar is found once, from its headers, and kept in a cache; then samples are read by offset,
+    in any order.  Directories and "__metadata__" are left out as WebDataset does it, hidden files and files without an
+    ending too.
+
+    Args:
+        paths: the tars: paths, URLs, and patterns such as "train-{0000..0146}.tar"; not compressed.
+        ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; of alternatives, the first that is there.
+            An ending says what a part is, see `components.component`.
+        fields: names for the parts, in their order, and among them any of index, path, valid and key, which is the
+            sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
+        missing: "error", or "skip" samples that lack a part.
+        kinds: what fields hold, where it is not what their endings say: "encoded", "array", "number" or "object".
+        index_paths: indexes made by DALI's `wds2idx`, one a tar, instead of our own; checked as samples are read.
+        index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
+        storage_options: fsspec's, for remote tars.
+
+    Attributes:
+        shards: the tars.
+        skipped: how many samples lack a part and were left out.
+
+    Raises:
+        ValueError: wrong arguments; a tar that is damaged, cut off, compressed or without samples, a sample that lacks
+            a part, or whose parts do not lie together, with path and offset.
+        FileNotFoundError: no such tar.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        ext: Sequence[str],
+        fields: Sequence[str] | None = None,
+        *,
+        missing: str = "error",
+        kinds: Mapping[str, Kind] | None = None,
+        index_paths: str | Path | Sequence[str | Path] | None = None,
+        index_dir: str | Path | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        one_of("missing", missing, ("error", "skip"))
+        options = dict(storage_options or {})
+        wanted = alternatives(ext)
+        self._endings = wanted
+        self._components = self._name_components(wanted, fields, dict(kinds or {}))
+        self.shards = expand(paths, **options)
+        self._storages = [open_storage(path, **options) for path in self.shards]
+        self._indexed = index_paths is not None
+        if index_paths is not None:
+            files = expand(index_paths, **options)
+            if len(files) != len(self.shards):
+                raise ValueError(f"index_paths must be one for each tar, got {len(files)} for {len(self.shards)} tars")
+            indexes = [wds_index(open_storage(f, **options), tar) for f, tar in zip(files, self._storages, strict=True)]
+        else:
+            indexes = _map_remote(
+                lambda tar: cached_index(tar, "tar1", partial(tar_index, tar), index_dir), self._storages
+            )
+        self._join(indexes, wanted, missing)
+        self._first = {
+            name: (array.dtype, array.ndim)
+            for name, part in self._components.items()
+            if part.convert is as_npy
+            for array in [self.read_columns([0], [name])[name][0]]
+        }
+        self._fingerprint: str | None = None
+
+    def _name_components(
+        self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, Kind]
+    ) -> dict[str, Component]:
+        beside = {*BESIDE, "key"}
+        if fields is None:
+            fields = [default_field(alternatives[0]) for alternatives in wanted]
+        names = [name for name in fields if name not in beside]
+        if isinstance(fields, str) or len(names) != len(wanted) or len(set(names)) < len(names):
+            raise ValueError(
+                f"fields must be {len(wanted)} different names, one for each ext, and any of "
+                f"{', '.join(sorted(beside))}, got {fields!r}"
+            )
+        if unknown := sorted(set(kinds) - set(names)):
+            raise ValueError(f"kinds must be of the fields {', '.join(names)}, got {unknown[0]!r}")
+        parts = {}
+        for name, alternatives in zip(names, wanted, strict=True):
+            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in alternatives}
+            if len(several) > 1:
+                raise ValueError(f"alternatives must be of one kind, got {';'.join(alternatives)}: write kinds=")
+            parts[name] = several.pop()
+        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}})
+        return parts
+
+    def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
+        """Fill in where the parts of all samples are."""
+        self.skipped = 0
+        offsets, sizes, keys, empty = [], [], [], []
+        for tar, index in zip(self._storages, indexes, strict=True):
+            rows = select(index, wanted)
+            names = Texts(index["keys"], index["key_ends"])
+            lacking = (rows < 0).any(axis=0)
+            if not rows.size:
+                empty.append(tar.path)
+            elif lacking.any() and missing == "error":
+                raise lacks(tar, index, rows, wanted, "missing='skip'")
+            elif lacking.any():
+                self.skipped += int(lacking.sum())
+                (kept,) = np.nonzero(~lacking)
+                rows, names = rows[:, kept], names.take(kept.tolist())
+            offsets.append(index["offset"][rows])
+            sizes.append(index["size"][rows])
+            keys.append(names)
+        self._offsets: NDArray[np.int64] = np.concatenate(offsets, axis=1)
+        self._ends = np.cumsum([part.shape[1] for part in offsets])
+        if not self._ends[-1]:
+            what = f"each of {self.skipped} samples lacks a part" if self.skipped else "there are no samples"
+            where = f"in {self.shards[0]} and {len(self.shards) - 1} other tars"
+            raise ValueError(f"{what} with ext={[';'.join(some) for some in wanted]} {where}")
+        if empty:
+            warnings.warn(f"{len(empty)} tars hold no samples: {', '.join(empty[:5])}", UserWarning, stacklevel=3)
+        joined = np.concatenate(sizes, axis=1)
+        self._sizes: NDArray[Any] = joined.astype(np.uint32) if joined.max() < 1 << 32 else joined
+        self._keys = Texts.joined(keys)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
+        parts = [(name, list(self._components).index(name)) for name in names if name in self._components]
+        shards = np.searchsorted(self._ends, indices, side="right").tolist()
+        header = BLOCK if self._indexed else 0  # an index from elsewhere is checked
+        places = [
+            (self._storages[shard], int(self._offsets[row, i]) - header, int(self._sizes[row, i]) + header)
+            for i, shard in zip(indices, shards, strict=True)
+            for _, row in parts
+        ]
+        columns: dict[str, list[Any]] = {name: [] for name, _ in parts}
+        for n, (data, (storage, offset, _)) in enumerate(zip(read_many(places), places, strict=True)):
+            i, (name, _) = indices[n // len(parts)], parts[n % len(parts)]
+            try:
+                if header:
+                    expected = self._keys[i], self._endings[parts[n % len(parts)][1]], len(data) - BLOCK
+                    check_header(storage, offset, data[:BLOCK].tobytes(), *expected)
+                columns[name].append(self._convert(name, data[header:]))
+            except ValueError as error:
+                raise ValueError(f"{name!r} at offset {offset + header} of {storage.path}: {error}") from error
+        result: Columns = {
+            name: np.array(values, np.int64) if self.kinds[name] == "number" else values
+            for name, values in columns.items()
+        }
+        if "key" in names:
+            result["key"] = [self._keys[i] for i in indices]
+        return result
+
+    def _convert(self, name: str, data: NDArray[np.uint8]) -> Any:
+        value = self._components[name].convert(data)
+        if name in getattr(self, "_first", ()):
+            dtype, ndim = self._first[name]
+            if (value.dtype, value.ndim) != (dtype, ndim):
+                seen = f"{value.dtype} of {value.ndim}"
+                raise ValueError(f"{dtype} of {ndim} dimensions was expected, as in {self.path(0)}, got {seen}")
+        return value
+
+    def path(self, index: int) -> str:
+        """The tar and the sample's key in it: "shard.tar#key"."""
+        return f"{self.shards[int(np.searchsorted(self._ends, index, side='right'))]}#{self._keys[index]}"
+
+    def fingerprint(self) -> str:
+        """Of the tars' names below their common folder, and of where which parts are in them."""
+        if self._fingerprint is None:
+            names = below_common_folder(self.shards)
+            parts = digest(names, self._ends, self._offsets, self._sizes, self._keys.blob, self._keys.ends)
+            self._fingerprint = f"{len(self)} in {len(self.shards)} tars {parts}"
+        return self._fingerprint
+
+
+def alternatives(ext: Sequence[str]) -> list[list[str]]:
+    several = [ext] if isinstance(ext, str) else ext
+    wanted = [[one.lower().removeprefix(".") for one in part.split(";") if one] for part in several]
+    if not wanted or not all(wanted):
+        raise ValueError(f"ext must name the endings of a sample's parts, such as ['jpg;png', 'cls'], got {ext!r}")
+    return wanted
+
+
+def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
+    """The function's results; in threads where each waits for a network."""
+    if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
+        return [function(storage) for storage in storages]
+    with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:
+        return list(threads.map(function, storages))
+
+
+def tar_index(tar: Storage) -> Index:
+    """The index from the tar's headers; ValueError with path and offset as `TarDataset`."""
+    names, offsets, sizes = scan(tar)
+    parts = [split_name(name) for name in names]
+    kept = [row for row, part in enumerate(parts) if part is not None]
+    keys, endings = ([part[i] for part in parts if part is not None] for i in (0, 1))
+    return grouped(tar, keys, endings, np.array(offsets, np.int64)[kept], np.array(sizes, np.int64)[kept])

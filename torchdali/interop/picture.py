@@ -1,0 +1,67 @@
+"""What torchvision has at a place among its transforms: a PIL image, which Pillow resizes, or a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from ..transforms.base import mode_name
+
+Form = Literal["pil", "image", "tensor", "unknown"]
+"""PIL image, tv_tensors.Image, plain tensor; unknown behind what could not be translated."""
+
+
+@dataclass
+class Picture:
+    """An image on its way through transforms.
+
+    Attributes:
+        dtype: its element type; None: unknown.
+    """
+
+    form: Form = "pil"
+    dtype: torch.dtype | None = torch.uint8
+
+    def is_tensor(self) -> None:
+        """Raise where torchvision has a PIL image.
+
+        Raises:
+            ValueError: it has.
+        """
+        if self.form == "pil":
+            raise ValueError(
+                "it changes tensors, and the image is a PIL image here: put ToTensor(), or v2.ToImage(), in front"
+            )
+
+    def mode(self, interpolation: Any) -> str:
+        """Pillow's nearest pixel is nearest-exact."""
+        name = mode_name(interpolation)
+        return "nearest-exact" if self.form == "pil" and name == "nearest" else name
+
+    def antialias(self, antialias: bool | None) -> bool:
+        """Pillow always does, whatever the argument says."""
+        return True if self.form == "pil" else bool(antialias)
+
+    def fill(self, fill: Any) -> Any:
+        """Of v2's dicts, the value for images of this form."""
+        if isinstance(fill, dict):
+            fill = fill.get(self._type(), fill.get("others"))
+        return tuple(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else fill
+
+    def target(self, dtype: Any) -> torch.dtype | None:
+        """Of v2's dicts, the dtype for images of this form; None: as it is."""
+        if isinstance(dtype, dict):
+            if self._type() not in dtype and "others" not in dtype:
+                raise ValueError(f"it has no dtype for {self._type().__name__}: add 'others': None")
+            dtype = dtype.get(self._type(), dtype.get("others"))
+        return dtype  # type: ignore[no-any-return]
+
+    def _type(self) -> type:
+        from PIL import Image
+        from torchvision import tv_tensors
+
+        types: dict[str, type] = {"pil": Image.Image, "image": tv_tensors.Image}
+        return types.get(self.form, torch.Tensor)

@@ -1,0 +1,194 @@
+"""torchvision's transforms one by one: what each is in torchdali, and what the picture is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import transforms as T
+from ..transforms.base import Transform
+from .advice import advice
+from .picture import Picture
+
+
+def name_of(transform: Any) -> str | None:
+    """The name of a class of torchvision; None for all others, subclasses among them, which may do anything."""
+    kind = type(transform)
+    return kind.__name__ if kind.__module__.startswith("torchvision.transforms") else None
+
+
+def is_v2(transform: Any) -> bool:
+    return ".v2." in type(transform).__module__
+
+
+def numbers(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Sequence) else (value,)
+
+
+def _size(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) else value
+
+
+def _resize(t: Any, at: Picture) -> list[Transform]:
+    return [T.Resize(_size(t.size), at.mode(t.interpolation), t.max_size, at.antialias(t.antialias))]
+
+
+def _random_resized_crop(t: Any, at: Picture) -> list[Transform]:
+    mode, antialias = at.mode(t.interpolation), at.antialias(t.antialias)
+    return [T.RandomResizedCrop(_size(t.size), tuple(t.scale), tuple(t.ratio), mode, antialias)]
+
+
+def _center_crop(t: Any, _: Picture) -> list[Transform]:
+    return [T.CenterCrop(_size(t.size))]
+
+
+def _random_crop(t: Any, at: Picture) -> list[Transform]:
+    padding = None if t.padding is None else numbers(t.padding)
+    if padding and is_v2(t):
+        left, right, top, bottom = padding  # as v2 keeps it, not as it takes it
+        padding = (left, top, right, bottom)
+    return [T.RandomCrop(_size(t.size), padding, t.pad_if_needed, at.fill(t.fill), t.padding_mode)]
+
+
+def padded_crop(pad: Any, crop: T.RandomCrop, at: Picture) -> T.RandomCrop:
+    """A Pad and the RandomCrop behind it in one.
+
+    Raises:
+        ValueError: they are not one.
+    """
+    if crop.padding is not None or crop.pad_if_needed:
+        raise ValueError("the crop has a padding of its own")
+    return T.RandomCrop(crop.size, numbers(pad.padding), False, at.fill(pad.fill), pad.padding_mode)
+
+
+def _horizontal_flip(t: Any, _: Picture) -> list[Transform]:
+    return [T.RandomHorizontalFlip(t.p)]
+
+
+def _vertical_flip(t: Any, _: Picture) -> list[Transform]:
+    return [T.RandomVerticalFlip(t.p)]
+
+
+def _color_jitter(t: Any, _: Picture) -> list[Transform]:
+    return [T.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)]
+
+
+def _gaussian_blur(t: Any, _: Picture) -> list[Transform]:
+    return [T.GaussianBlur(_size(t.kernel_size), tuple(t.sigma))]
+
+
+def _grayscale(t: Any, _: Picture) -> list[Transform]:
+    if t.num_output_channels != 3:
+        raise ValueError(f"images have three channels: write num_output_channels=3, or {advice(t)}")
+    return [T.ColorJitter(saturation=(0.0, 0.0))]
+
+
+def _normalize(t: Any, at: Picture) -> list[Transform]:
+    at.is_tensor()
+    if at.dtype not in (torch.float32, None):
+        raise ValueError(
+            f"the image is {at.dtype} here, and Normalize takes and gives torch.float32: "
+            "write ToDtype(torch.float32, scale=True) in front"
+        )
+    given = [value.tolist() if hasattr(value, "tolist") else value for value in (t.mean, t.std)]
+    return [T.Normalize(numbers(given[0]), numbers(given[1]), t.inplace)]
+
+
+def _to(dtype: torch.dtype | None, scale: bool, at: Picture) -> list[Transform]:
+    if dtype is None or dtype == at.dtype:
+        return []
+    step = T.ToDtype(dtype, scale)
+    at.dtype = dtype
+    return [step]
+
+
+def _to_tensor(t: Any, at: Picture) -> list[Transform]:
+    if at.form in ("image", "tensor"):
+        if is_v2(t):
+            return []
+        raise ValueError("torchvision's ToTensor refuses a tensor, which the image is here: leave it out")
+    at.form = "tensor"
+    return _to(torch.get_default_dtype(), True, at)
+
+
+def _pil_to_tensor(t: Any, at: Picture) -> list[Transform]:
+    if at.form in ("image", "tensor"):
+        if is_v2(t):
+            return []
+        raise ValueError("torchvision's PILToTensor refuses a tensor, which the image is here: leave it out")
+    at.form = "tensor"
+    return []
+
+
+def _to_image(_: Any, at: Picture) -> list[Transform]:
+    at.form = "image"
+    return []
+
+
+def _to_pure_tensor(_: Any, at: Picture) -> list[Transform]:
+    at.form = "tensor" if at.form == "image" else at.form
+    return []
+
+
+def _to_pil_image(t: Any, at: Picture) -> list[Transform]:
+    if at.dtype not in (torch.uint8, None):
+        raise ValueError(f"the image is {at.dtype} here: put ToDtype(torch.uint8, scale=True) in front")
+    if t.mode not in (None, "RGB"):
+        raise ValueError(f"images are RGB: leave mode={t.mode!r} out")
+    at.form = "pil"
+    return []
+
+
+def _to_dtype(t: Any, at: Picture) -> list[Transform]:
+    dtype = at.target(t.dtype)
+    if dtype is not None:
+        at.is_tensor()
+    return _to(dtype, t.scale, at)
+
+
+def _convert_image_dtype(t: Any, at: Picture) -> list[Transform]:
+    at.is_tensor()
+    return _to(t.dtype, True, at)
+
+
+def _image_classification(t: Any, at: Picture) -> list[Transform]:
+    """What `weights.transforms()` gives."""
+    mode, antialias = at.mode(t.interpolation), at.antialias(t.antialias)
+    steps: list[Transform] = [
+        T.Resize(_size(t.resize_size), mode, antialias=antialias),
+        T.CenterCrop(_size(t.crop_size)),
+    ]
+    at.form = "tensor" if at.form == "pil" else at.form
+    return [*steps, *_to(torch.float32, True, at), *_normalize(_Preset(t.mean, t.std), at)]
+
+
+@dataclass(frozen=True)
+class _Preset:
+    mean: Any
+    std: Any
+    inplace: bool = False
+
+
+RULES: dict[str | None, Callable[[Any, Picture], list[Transform]]] = {
+    "CenterCrop": _center_crop,
+    "ColorJitter": _color_jitter,
+    "ConvertImageDtype": _convert_image_dtype,
+    "GaussianBlur": _gaussian_blur,
+    "Grayscale": _grayscale,
+    "ImageClassification": _image_classification,
+    "Normalize": _normalize,
+    "PILToTensor": _pil_to_tensor,
+    "RandomCrop": _random_crop,
+    "RandomHorizontalFlip": _horizontal_flip,
+    "RandomResizedCrop": _random_resized_crop,
+    "RandomVerticalFlip": _vertical_flip,
+    "Resize": _resize,
+    "ToDtype": _to_dtype,
+    "ToImage": _to_image,
+    "ToPILImage": _to_pil_image,
+    "ToPureTensor": _to_pure_tensor,
+    "ToTensor": _to_tensor,
+}

@@ -1,0 +1,93 @@
+"""torchvision's datasets of image files, with their transforms, for DALI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..datasets import FileDataset, MapDataset
+from ..transforms import Compose
+from ..transforms.base import Transform
+from .samples import samples_of
+
+
+class TorchvisionDataset(FileDataset):
+    """Image files and labels of a torchvision dataset; made by `from_torchvision`.
+
+    Attributes:
+        transform: its transform in torchdali's words, or None; a loader uses it where it is given no other.
+        targets: the labels, one a file, behind the dataset's target_transform.
+        classes, class_to_idx: of the dataset, or None.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        labels: Sequence[Any] | None,
+        fields: Sequence[str] | None = None,
+        *,
+        transform: Compose | None = None,
+        classes: list[str] | None = None,
+        class_to_idx: dict[str, int] | None = None,
+    ) -> None:
+        super().__init__(paths, labels, fields)
+        self.transform = transform
+        self.targets = labels
+        self.classes, self.class_to_idx = classes, class_to_idx
+
+
+def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> TorchvisionDataset:
+    """A dataset of torchvision, and its transform, for torchdali's loader: the same training input through DALI.
+
+        loader = torchdali.DataLoader(torchdali.from_torchvision(dataset), batch_size=256, shuffle=True)
+
+    Args:
+        dataset: a dataset of torchvision whose samples are image files with one label each (ImageFolder,
+            DatasetFolder, ImageNet, Places365, Flowers102, Food101 and the others), or any that has `samples` of
+            (path, label); a Subset or ConcatDataset of such.
+        fields: some of image, label, index, path, valid; by default image, and label where there are labels.
+
+    The transform may be of v1 or v2, nested, a `nn.Sequential`, or a model's `weights.transforms()`.  The
+    target_transform is called once for each different label, here, and must give the same for the same label.
+
+    Batches have torchvision's values up to what differs between the libraries:
+
+        resizing      of PIL images is Pillow's: uint8 values differ by 2 at most, in under 1 % of them.  Behind a
+                      v2.ToImage they are equal.  Nearest-neighbour resizing takes another pixel here and there
+        colours       of PIL images are Pillow's: contrast, saturation and grey differ by 1 at most, hue by about 10
+        orientation   EXIF orientation is applied; torchvision does not
+        channels      images are RGB, also where a dataset (Caltech101, Caltech256) opens grey files as they are
+        random        parameters have the same distributions, and follow from (seed, epoch, sample) instead of the
+                      global generators
+
+    Raises:
+        TypeError: samples are not (image file, label).
+        ValueError: something has no counterpart: one line for each transform and argument, with what to write instead.
+    """
+    if isinstance(dataset, MapDataset):
+        raise TypeError(f"from_torchvision takes a dataset of torchvision, and {type(dataset).__name__} is one already")
+    if isinstance(dataset, type):
+        raise TypeError(f"dataset must be an object, got the class: write {dataset.__name__}(...)")
+    samples = samples_of(dataset)
+    if samples.problems:
+        raise ValueError(_explanation(dataset, samples.problems, samples.steps))
+    steps = [step for step in samples.steps if isinstance(step, Transform)]
+    return TorchvisionDataset(
+        samples.paths,
+        None if all(label is None for label in samples.labels) else samples.labels,
+        fields,
+        transform=Compose(steps) if steps else None,
+        classes=samples.classes,
+        class_to_idx=samples.class_to_idx,
+    )
+
+
+def _explanation(dataset: Any, problems: list[str], steps: Sequence[Any]) -> str:
+    many = "a part" if len(problems) == 1 else f"{len(problems)} parts"
+    lines = "\n".join(f"  {line}" for line in problems)
+    return (
+        f"from_torchvision cannot translate {many} of {type(dataset).__name__}:\n{lines}\n"
+        "Change these; or take them out of the dataset's transform, and write the whole of it for the loader, with "
+        "functions f(sample, rand) behind Decode() where they stood:\n"
+        f"  transform=Compose({list(steps)})"
+    )

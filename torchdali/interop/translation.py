@@ -1,0 +1,205 @@
+"""torchvision's transforms as torchdali's: each with all of its parameters, or named as one that has no counterpart.
+
+What a transform of torchvision does depends on what it gets: a PIL image, which Pillow resizes, or a tensor, of uint8
+or of floats.  So the translation follows a picture from the file through the transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from .. import transforms as T
+from ..transforms.base import Transform
+from .advice import advice
+from .picture import Picture
+from .rules import RULES, name_of, numbers, padded_crop
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A transform that can't be translated."""
+
+    place: str
+    transform: Any
+    reason: str
+    inner: tuple[Missing, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{_title(self.transform)}>"
+
+    def lines(self) -> Iterator[str]:
+        """It and those inside it, one line each."""
+        yield f"{self.place} {_short(self.transform)}: {self.reason}"
+        for missing in self.inner:
+            yield from missing.lines()
+
+
+Step = Transform | Missing
+
+
+class Translation:
+    """Follows a picture through transforms.
+
+    Attributes:
+        steps: torchdali's transforms, with `Missing` where there is none.
+        at: what torchvision has behind them.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.at = Picture()
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [step for step in self.steps if isinstance(step, Missing)]
+
+    def transforms(self) -> list[Transform]:
+        """The translated steps; what only prepares a Normalize is left to it.
+
+        A Normalize of torchdali takes uint8 and scales it to [0, 1] itself, in one pass.
+        """
+        found: list[Transform] = []
+        dtype = before = torch.uint8
+        for step in self.steps:
+            assert isinstance(step, Transform)
+            if isinstance(step, T.Normalize) and found and before == torch.uint8:
+                if found[-1] == T.ToDtype(torch.float32, scale=True):
+                    found.pop()
+            found.append(step)
+            dtype, before = step.out_dtype(dtype), dtype
+        return found
+
+    def add(self, transform: Any, place: str) -> None:
+        """Translate a transform of torchvision, or a container of them.
+
+        Args:
+            transform: a transform, nested as it may be; None is nothing.
+            place: where it stands, for messages.
+        """
+        if transform is None or _does_nothing(transform):
+            return
+        name = name_of(transform)
+        if name == "Compose" or _is_sequential(transform):
+            inner = transform.transforms if name == "Compose" else transform
+            for i, each in enumerate(inner):
+                self.add(each, f"{place}[{i}]")
+        elif name in _CONTAINERS:
+            _CONTAINERS[name](self, transform, place)
+        elif name in RULES:
+            try:
+                found = RULES[name](transform, self.at)
+            except (TypeError, ValueError) as error:
+                self._miss(Missing(place, transform, str(error)))
+            else:
+                if name == "RandomCrop":
+                    found = self._with_pad_in_front(found)
+                self.steps += found
+        elif name is None or name == "Lambda":
+            self._miss(Missing(place, transform, advice(transform)))
+        else:
+            self.steps.append(Missing(place, transform, advice(transform)))
+
+    def part(self, transforms: Iterable[Any], place: str) -> tuple[list[Step], bool]:
+        """What some transforms are on their own, and whether torchvision has another kind of picture behind them."""
+        outer, self.steps, before = self.steps, [], replace(self.at)
+        for i, each in enumerate(transforms):
+            self.add(each, f"{place}[{i}]")
+        inner, self.steps = self.steps, outer
+        return inner, self.at != before
+
+    def _miss(self, missing: Missing) -> None:
+        """What comes behind it is not checked against what it may have given."""
+        self.steps.append(missing)
+        self.at = Picture("unknown", None)
+
+    def _with_pad_in_front(self, crop: list[Transform]) -> list[Transform]:
+        """The crop takes over a Pad, which is nothing by itself here."""
+        pad = self.steps[-1] if self.steps else None
+        if isinstance(pad, Missing) and name_of(pad.transform) == "Pad" and isinstance(crop[0], T.RandomCrop):
+            try:
+                crop = [padded_crop(pad.transform, crop[0], self.at)]
+            except ValueError:
+                return crop
+            self.steps.pop()
+        return crop
+
+
+def _is_sequential(transform: Any) -> bool:
+    return isinstance(transform, torch.nn.Sequential) and type(transform).forward is torch.nn.Sequential.forward
+
+
+def _title(transform: Any) -> str:
+    return str(getattr(transform, "__name__", type(transform).__name__))  # a function's, a class's
+
+
+def _short(transform: Any) -> str:
+    if name_of(transform) in _CONTAINERS:  # what is inside has lines of its own
+        return f"{_title(transform)}({f'p={transform.p}' if hasattr(transform, 'p') else ''})"
+    if hasattr(transform, "__name__"):
+        return _title(transform)
+    text = " ".join(repr(transform).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_CHANCES = (
+    "RandomApply RandomAdjustSharpness RandomAutocontrast RandomEqualize RandomErasing RandomGrayscale "
+    "RandomHorizontalFlip RandomInvert RandomPerspective RandomPhotometricDistort RandomPosterize RandomSolarize "
+    "RandomVerticalFlip RandomZoomOut"
+).split()
+# These only tell v2 what an image is made of, or act on boxes and key points, which these samples do not have.
+_NO_PIXELS = "Identity RGB ClampBoundingBoxes ClampKeyPoints ConvertBoundingBoxFormat SetClampingMode".split()
+
+
+def _does_nothing(transform: Any) -> bool:
+    name = name_of(transform)
+    if name == "Pad":
+        return not any(numbers(transform.padding))
+    if name == "RandomRotation":
+        return tuple(transform.degrees) == (0, 0)
+    if name == "ColorJitter":
+        return all(getattr(transform, part) is None for part in ("brightness", "contrast", "saturation", "hue"))
+    return type(transform) is torch.nn.Identity or name in _NO_PIXELS or (name in _CHANCES and transform.p == 0)
+
+
+def _random_apply(to: Translation, t: Any, place: str) -> None:
+    inner, converted = to.part(t.transforms, place)
+    if t.p == 1 or (not inner and not converted):
+        to.steps += inner
+    elif len(inner) == 1 and isinstance(inner[0], T.RandomHorizontalFlip | T.RandomVerticalFlip):
+        to.steps.append(replace(inner[0], p=inner[0].p * t.p))
+    else:
+        _refuse(to, t, place, inner)
+
+
+def _random_choice(to: Translation, t: Any, place: str) -> None:
+    weights = [1] * len(t.transforms) if t.p is None else t.p
+    possible = [(i, each) for i, (each, weight) in enumerate(zip(t.transforms, weights)) if weight]
+    if len(possible) == 1:
+        i, each = possible[0]
+        to.add(each, f"{place}[{i}]")
+    else:
+        _refuse(to, t, place, to.part(t.transforms, place)[0])
+
+
+def _random_order(to: Translation, t: Any, place: str) -> None:
+    inner, converted = to.part(t.transforms, place)
+    if len(t.transforms) == 1 or (len(inner) <= 1 and not converted):
+        to.steps += inner
+    else:
+        _refuse(to, t, place, inner)
+
+
+def _refuse(to: Translation, t: Any, place: str, inner: list[Step]) -> None:
+    missing = tuple(step for step in inner if isinstance(step, Missing))
+    to.steps.append(Missing(place, t, advice(t), missing))
+
+
+_CONTAINERS: dict[str | None, Callable[[Translation, Any, str], None]] = {
+    "RandomApply": _random_apply,
+    "RandomChoice": _random_choice,
+    "RandomOrder": _random_order,
+}

@@ -1,0 +1,47 @@
+"""Looks at files before DALI does, for what it would let through, or die of."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+
+INT32 = range(-(2**31), 2**31)
+
+
+def check_files(reader: str, paths: Iterable[str]) -> None:
+    """Raise where a file is missing or empty: either ends DALI's reader, some batches early and without a way past it.
+
+    Raises:
+        FileNotFoundError, ValueError: with the first such file, and how many there are.
+    """
+    missing, empty, n = [], [], 0
+    for path in paths:
+        n += 1
+        try:
+            if not os.stat(path).st_size:
+                empty.append(path)
+        except OSError:
+            missing.append(path)
+    if not n:
+        raise ValueError(f"{reader} has no files")
+    if missing:
+        raise FileNotFoundError(f"{reader}: {len(missing)} of {n} files are missing, the first is {missing[0]}")
+    if empty:
+        raise ValueError(f"{reader}: {len(empty)} of {n} files are empty, the first is {empty[0]}")
+
+
+def check_labels(reader: str, labels: Iterable[int], where: str) -> None:
+    """Raise where a label does not fit DALI's int32, in which it would become another number.
+
+    Raises:
+        ValueError: with the first such label.
+    """
+    for number, label in enumerate(labels):
+        if label not in INT32:
+            raise ValueError(f"{reader}: label {label} ({where} {number}) does not fit int32, and DALI would change it")
+
+
+def warn_dropped(reader: str, text: str) -> None:
+    """Say what DALI leaves out without a word."""
+    warnings.warn(f"{reader}: {text}", RuntimeWarning, stacklevel=2)

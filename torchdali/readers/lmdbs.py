@@ -1,0 +1,58 @@
+"""Caffe's and Caffe2's LMDB databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..datasets.lmdb import check_lmdb
+from .base import Output
+from .known import KnownReader
+
+
+class LMDBReader(KnownReader):
+    """Base of readers of LMDB databases."""
+
+    twin = "torchdali.LMDBDataset"
+
+    def check(self) -> None:
+        paths = self.options.get("path")
+        if not paths:
+            raise ValueError(f"{self.name} needs path=")
+        for path in paths if isinstance(paths, list) else [paths]:
+            check_lmdb(path)
+
+
+class Caffe(LMDBReader):
+    """DALI's reader of Caffe's databases: `path`, a folder or several.
+
+    Fields: image and label (int32), as far as `image_available` and `label_available` say.
+
+    Checked when it is made: the database is whole (of one that is cut off, DALI's process would die).
+    """
+
+    ndd_name = "Caffe"
+
+    def describe(self, fields: Sequence[str]) -> list[Output]:
+        image = [Output("image", "encoded")] if self.options.get("image_available", True) else []
+        return [*image, *([Output("label", "number")] if self.options.get("label_available", True) else [])]
+
+
+class Caffe2(LMDBReader):
+    """DALI's reader of Caffe2's databases: `path`, a folder or several.
+
+    Fields: image; label, for `label_type` 0 a number, for 1, 2 and 3 a vector, for 4 none; then input0 and so on for
+    `additional_inputs`, and boxes (int32 [4]) with `bbox=True`.
+
+    Checked when it is made: the database is whole (of one that is cut off, DALI's process would die).
+    """
+
+    ndd_name = "Caffe2"
+
+    def describe(self, fields: Sequence[str]) -> list[Output]:
+        options = self.options
+        outputs = [Output("image", "encoded")] if options.get("image_available", True) else []
+        label_type = options.get("label_type", 0)
+        if label_type != 4:
+            outputs.append(Output("label", "array" if label_type else "number"))
+        outputs += [Output(f"input{i}", "array") for i in range(options.get("additional_inputs", 0))]
+        return [*outputs, *([Output("boxes", "array")] if options.get("bbox") else [])]

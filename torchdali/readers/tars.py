@@ -1,0 +1,107 @@
+"""WebDataset's tars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..arguments import one_of
+from ..components import component, default_field
+from ..datasets.index import cached_index, lacks, select, wds_index
+from ..datasets.tar import alternatives, tar_index
+from ..storage import Storage, expand, is_remote, open_storage
+from .base import Output
+from .index_files import index_file
+from .known import KnownReader
+
+
+class Webdataset(KnownReader):
+    """DALI's reader of tars as WebDataset writes them: `paths` and `ext`, such as ["jpg;jpeg;png", "cls"].
+
+    Fields: one for each ending; what it holds is seen from it, see `components.component`: images stay encoded, cls
+    is a number, txt a text, json an object, npy an array, all others are bytes.
+
+    The tars' headers are read once, by torchdali's own scanner, and DALI gets an index made from them: names of any
+    length and form are right, and parts that are missing (`missing_component_behavior`: "error", "skip" or "empty"),
+    that don't lie together or are cut off are errors with path and offset.  `index_paths` from `wds2idx` are compared
+    with the headers.
+    """
+
+    ndd_name = "Webdataset"
+    twin = "torchdali.TarDataset"
+
+    def describe(self, fields: Sequence[str]) -> list[Output]:
+        if "paths" not in self.options or "ext" not in self.options:
+            raise ValueError('Webdataset needs paths= and ext=, such as ext=["jpg", "cls"]')
+        wanted = alternatives(self.options["ext"])
+        if "dtypes" in self.options:
+            return [Output(default_field(some[0]), "array") for some in wanted]
+        parts = [component(some[0]) for some in wanted]
+        return [
+            Output(default_field(some[0]), part.kind, None if part.kind == "encoded" else part.convert)
+            for some, part in zip(wanted, parts, strict=True)
+        ]
+
+    def check(self) -> None:
+        behavior = self.options.setdefault("missing_component_behavior", "error")
+        one_of("missing_component_behavior", behavior, ("error", "skip", "empty"))
+        self.shards = expand(self.options["paths"])
+        if remote := [path for path in self.shards if is_remote(path)]:
+            raise ValueError(f"DALI reads local tars only, got {remote[0]}: write {self.twin}")
+        given = self.options.get("index_paths")
+        self._given = [] if given is None else expand(given)
+        if given is not None and len(self._given) != len(self.shards):
+            raise ValueError(
+                f"index_paths must be one for each tar, got {len(self._given)} for {len(self.shards)} tars"
+            )
+        for number in range(len(self._given)):
+            self._check_index(number)
+        self._index_files()
+
+    def native_options(self) -> dict[str, Any]:
+        parts = [f"part{number}" for number in range(len(self.options["ext"]))]
+        ours = {"paths": self.shards, "index_paths": self._index_files(), "ext": parts}
+        return self.options | ours | {"missing_component_behavior": "empty"}
+
+    def _index_files(self) -> list[str]:
+        behavior = self.options["missing_component_behavior"]
+        return [
+            index_file(path, "wds", partial(self._index_text, number), self.options["ext"], behavior)
+            for number, path in enumerate(self.shards)
+        ]
+
+    def _index_text(self, number: int) -> str:
+        lines = self._lines(open_storage(self.shards[number]))
+        return f"v1.2 {len(lines)}\n" + "".join(lines)
+
+    def _check_index(self, number: int) -> None:
+        """Compare an index that was given with our own."""
+        tar, given = open_storage(self.shards[number]), open_storage(self._given[number])
+        index, other = cached_index(tar, "tar1", partial(tar_index, tar)), wds_index(given, tar)
+        if not all(np.array_equal(index[key], other[key]) for key in ("offset", "size")):
+            raise ValueError(f"the index {given.path} does not belong to {tar.path}: run wds2idx again")
+
+    def _lines(self, tar: Storage) -> list[str]:
+        """What DALI shall know of each sample: "ending offset size name" for each of its parts."""
+        wanted = alternatives(self.options["ext"])
+        index = cached_index(tar, "tar1", partial(tar_index, tar))
+        rows = select(index, wanted)
+        if not rows.size:
+            raise ValueError(f"there are no samples in {tar.path}, and DALI would make one up")
+        lacking: Any = (rows < 0).any(axis=0)
+        if lacking.any() and self.options["missing_component_behavior"] == "error":
+            raise lacks(tar, index, rows, wanted, 'missing_component_behavior="skip"')
+        lines = []
+        for sample in range(rows.shape[1]):
+            if lacking[sample] and self.options["missing_component_behavior"] == "skip":
+                continue
+            parts = [
+                f"part{part} {index['offset'][row]} {index['size'][row]} {sample}"
+                for part, row in enumerate(rows[:, sample])
+                if row >= 0
+            ]
+            lines.append(" ".join(parts) + "\n")
+        return lines

@@ -1,0 +1,400 @@
+"""Bytes at any place of local and remote files, and the names of files by patterns.
+
+Local files are read by `pread`, never through a memory map: a file that somebody truncates is an error then, and not
+the end of the process.  Remote ones ("s3://...", "https://...") are read by fsspec, which is imported when one is met.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+CHUNK = 8 << 20  # bytes; a request to an object store costs as long as about so many
+OPEN_FILES = 128  # kept open at most; processes may often have 1024
+LARGEST_SPAN = 8 << 20  # bytes that are read as one at most, since a part keeps the whole alive
+
+_REMOTE = re.compile(r"(?!file://)([A-Za-z][\w+.-]*::)*[A-Za-z][\w+.-]*://")
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a path is "scheme://...", or a chain of such; "file://" is local."""
+    return _REMOTE.match(os.fspath(path)) is not None
+
+
+def open_storage(path: str | Path, **storage_options: Any) -> Storage:
+    """A file to read from; nothing is opened yet.
+
+    Args:
+        path: a local path or a URL that fsspec knows.
+        storage_options: fsspec's, for remote files.
+    """
+    text = os.fspath(path)
+    if is_remote(text):
+        return RemoteStorage(text, storage_options)
+    return LocalStorage(os.path.expanduser(text.removeprefix("file://")))
+
+
+class Storage:
+    """A file to read from, by several threads, in forked processes and in those that get it pickled.
+
+    Attributes:
+        path: where it is.
+    """
+
+    gap = 0  # bytes between two parts that are cheaper to read than a second request
+    path: str
+
+    @property
+    def size(self) -> int:
+        """Bytes.
+
+        Raises:
+            FileNotFoundError: there is no file.
+        """
+        return self._known()[0]
+
+    @property
+    def version(self) -> str:
+        """A short text that changes when the file does; errors as `size`."""
+        return self._known()[1]
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a file now."""
+        raise NotImplementedError
+
+    def read(self, offset: int, size: int) -> Bytes:
+        """So many bytes, writable.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            ValueError: it ends before, or has changed since its size was asked for.
+        """
+        raise NotImplementedError
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
+        """Several parts, (offset, size) each, in their order; what lies close together is read as one."""
+        return read_many([(self, offset, size) for offset, size in ranges])
+
+    def read_all(self) -> Bytes:
+        """The whole file."""
+        return self.read(0, self.size)
+
+    def chunks(self, size: int = CHUNK) -> Iterator[Bytes]:
+        """The whole file, part by part."""
+        for offset in range(0, self.size, size):
+            yield self.read(offset, min(size, self.size - offset))
+
+    def _known(self) -> tuple[int, str]:
+        raise NotImplementedError
+
+    def _short(self, offset: int, size: int, got: int) -> ValueError:
+        return ValueError(f"{self.path} is cut off: {size} bytes expected at offset {offset}, got {got}")
+
+
+class LocalStorage(Storage):
+    """A local file; it is opened at the first read."""
+
+    gap = 4096
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._info: tuple[int, str] | None = None
+        self._file: _OpenFile | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+    @property
+    def exists(self) -> bool:
+        return os.path.isfile(self.path)
+
+    def read(self, offset: int, size: int) -> Bytes:
+        # A reference of our own: another thread may have the file closed meanwhile.
+        file = self._file or self._open()
+        data = np.empty(size, np.uint8)
+        got = 0
+        while got < size:
+            part = os.preadv(file.descriptor, [data.data[got:]], offset + got)
+            if not part:
+                raise self._short(offset, size, got)
+            got += part
+        return data
+
+    def _known(self) -> tuple[int, str]:
+        if self._info is None:
+            self._info = _local_info(self.path, os.stat(self.path))
+        return self._info
+
+    def _open(self) -> _OpenFile:
+        file = _OpenFile(self.path)
+        now = _local_info(self.path, os.fstat(file.descriptor))
+        if self._info is not None and self._info != now:
+            raise ValueError(f"{self.path} has changed since it was first looked at: make the dataset again")
+        self._info, self._file = now, file
+        # No lock, since a fork could copy it locked: each step is atomic, and at worst a file is opened twice.
+        _opened.append(weakref.ref(self))
+        while len(_opened) > OPEN_FILES:
+            oldest = _opened.popleft()()
+            if oldest is not None:
+                oldest._file = None
+        return file
+
+
+class _OpenFile:
+    """A descriptor that is closed when its last reader has gone."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+
+
+_opened: deque[weakref.ref[LocalStorage]] = deque()
+
+
+def _local_info(path: str, status: os.stat_result) -> tuple[int, str]:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(f"a file was expected, got the folder {path}")
+    return status.st_size, f"{status.st_size} {status.st_mtime_ns}"
+
+
+class RemoteStorage(Storage):
+    """A file of any of fsspec's filesystems."""
+
+    gap = 64 << 10
+
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self.path, self.options = path, options
+        self._info: tuple[int, str] | None = None
+        self._connected: tuple[int, Any, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connected": None}
+
+    @property
+    def exists(self) -> bool:
+        filesystem, name = self.connect()
+        return bool(filesystem.isfile(name))
+
+    def connect(self) -> tuple[Any, str]:
+        """The filesystem, and the file's name in it; fsspec's connections do not outlive a fork."""
+        if self._connected is None or self._connected[0] != os.getpid():
+            self._connected = (os.getpid(), *filesystem_of(self.path, self.options))
+        return self._connected[1:]
+
+    def read(self, offset: int, size: int) -> Bytes:
+        return read_many([(self, offset, size)])[0]
+
+    def read_all(self) -> Bytes:
+        filesystem, name = self.connect()
+        return _writable(filesystem.cat_file(name))
+
+    def _known(self) -> tuple[int, str]:
+        if self._info is None:
+            filesystem, name = self.connect()
+            info = filesystem.info(name)
+            if info.get("type") == "directory":
+                raise IsADirectoryError(f"a file was expected, got the folder {self.path}")
+            if info.get("size") is None:
+                raise ValueError(f"{self.path} has no known size: its server must tell Content-Length")
+            marks = [str(info[mark]) for mark in _MARKS if info.get(mark)]
+            self._info = int(info["size"]), " ".join([str(info["size"]), *marks])
+        return self._info
+
+
+# What filesystems call that which changes with a file.
+_MARKS = (
+    "ETag", "etag", "md5", "md5Hash", "Content-MD5", "Digest", "VersionId", "generation", "mtime", "updated",
+    "LastModified", "Last-Modified", "last_modified", "created",
+)  # fmt: skip
+
+
+def filesystem_of(path: str, options: dict[str, Any]) -> tuple[Any, str]:
+    """fsspec's filesystem for a URL, and the name in it.
+
+    Raises:
+        ImportError: fsspec, or what it needs for this scheme, is not installed.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ImportError(f"{path} is a remote file: pip install torchdali[remote]") from error
+    try:
+        filesystem, name = fsspec.core.url_to_fs(path, **options)
+    except ImportError as error:
+        raise ImportError(f"{path}: {error}, or pip install torchdali[remote]") from error
+    if filesystem.async_impl:
+        # fsspec makes one for each thread; with one for all, parts of all files are asked for at the same time.
+        key = os.getpid(), type(filesystem), repr((filesystem.storage_args, filesystem.storage_options))
+        filesystem = _filesystems.setdefault(key, filesystem)
+    return filesystem, name
+
+
+_filesystems: dict[Any, Any] = {}
+
+
+def read_many(ranges: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
+    """Parts of several files, (storage, offset, size) each, in their order; errors as `Storage.read`.
+
+    What lies close together is read as one.  Remote parts are all asked for at the same time.
+    """
+    spans: list[tuple[Storage, int, int]] = []  # storage, begin, end
+    place = [(0, 0)] * len(ranges)  # of each range: its span, and where in it
+    for i in sorted(range(len(ranges)), key=lambda i: (id(ranges[i][0]), ranges[i][1])):
+        storage, offset, size = ranges[i]
+        if spans and spans[-1][0] is storage:
+            _, begin, end = spans[-1]
+            joined = max(end, offset + size)
+            if offset <= end + storage.gap and joined - begin <= LARGEST_SPAN:
+                spans[-1] = storage, begin, joined
+                place[i] = len(spans) - 1, offset - begin
+                continue
+        place[i] = len(spans), 0
+        spans.append((storage, offset, offset + size))
+    whole = _read_spans(spans)
+    return [whole[span][at : at + size] for (span, at), (_, _, size) in zip(place, ranges, strict=True)]
+
+
+def _read_spans(spans: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
+    whole: list[Bytes] = [np.empty(0, np.uint8)] * len(spans)
+    remote: dict[int, list[tuple[int, RemoteStorage, str]]] = {}
+    filesystems: dict[int, Any] = {}
+    for i, (storage, begin, end) in enumerate(spans):
+        if not isinstance(storage, RemoteStorage):
+            whole[i] = storage.read(begin, end - begin)
+        elif end > begin:
+            filesystem, name = storage.connect()
+            filesystems[id(filesystem)] = filesystem
+            remote.setdefault(id(filesystem), []).append((i, storage, name))
+    for key, parts in remote.items():
+        begins, ends = [spans[i][1] for i, _, _ in parts], [spans[i][2] for i, _, _ in parts]
+        names = [name for _, _, name in parts]
+        for (i, storage, _), data in zip(
+            parts, filesystems[key].cat_ranges(names, begins, ends, on_error="return"), strict=True
+        ):
+            _, begin, end = spans[i]
+            if isinstance(data, Exception):
+                # Servers answer with errors of their own where a range begins behind a file's end.
+                if not isinstance(data, FileNotFoundError) and end > storage.size:
+                    raise storage._short(begin, end - begin, max(0, storage.size - begin)) from data
+                raise data
+            if len(data) > end - begin:
+                raise ValueError(f"{storage.path} can't be read: its server gives no parts of files")
+            if len(data) < end - begin:
+                raise storage._short(begin, end - begin, len(data))
+            whole[i] = _writable(data)
+    return whole
+
+
+def _writable(data: bytes) -> Bytes:
+    return np.frombuffer(bytearray(data), np.uint8)  # torch warns of tensors on memory that is not
+
+
+def expand(paths: str | Path | Sequence[str | Path], **storage_options: Any) -> list[str]:
+    """The files that paths and patterns name, in their order.
+
+    "shard-{000..127}.tar" and "{train,test}.tar" are written out as shells do it; of "*", "?", "[...]" and "**", the
+    matches come sorted.  A local file whose name looks like a pattern is taken as it is.
+
+    Args:
+        paths: one or several.
+        storage_options: fsspec's, for remote patterns.
+
+    Raises:
+        TypeError: something else than paths.
+        ValueError: none, a folder, or braces in braces.
+        FileNotFoundError: a pattern matches nothing.
+    """
+    several = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if not several:
+        raise ValueError("paths must name at least one file, got none")
+    for path in several:
+        if not isinstance(path, (str, Path)):
+            raise TypeError(f"paths must be texts or pathlib's paths, got {path!r}")
+    return list(chain.from_iterable(_expand(os.fspath(path), storage_options) for path in several))
+
+
+def _expand(path: str, options: dict[str, Any]) -> list[str]:
+    remote = is_remote(path)
+    if not remote:
+        path = os.path.expanduser(path.removeprefix("file://"))
+        if os.path.isdir(path):
+            raise ValueError(f"paths must name files, got the folder {path}: write a pattern such as {path}/*")
+        if os.path.exists(path):
+            return [path]
+    found = []
+    for one in expand_braces(path):
+        # A "?" in a web address begins its query.
+        if not re.search(r"[*]" if one.startswith("http") else r"[*?[]", one):
+            found.append(one)
+            continue
+        if remote:
+            filesystem, name = filesystem_of(one, options)
+            matches = sorted(filesystem.unstrip_protocol(match) for match in filesystem.glob(name))
+        else:
+            matches = sorted(match for match in glob.glob(one, recursive=True) if os.path.isfile(match))
+        if not matches:
+            raise FileNotFoundError(f"no file matches {one}")
+        found += matches
+    return found
+
+
+_BRACES = re.compile(r"(?<!\$)\{([^{}]*)\}")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?")
+_LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?")
+
+
+def expand_braces(text: str) -> list[str]:
+    """ "a{0..2}{x,y}" written out, the last braces counting fastest; braces without a range or a comma stay.
+
+    Raises:
+        ValueError: braces in braces.
+    """
+    if re.search(r"\{[^{}]*\{", text):
+        raise ValueError(f"braces in braces are not written out, got {text!r}: write a list of paths")
+    parts: list[list[str]] = []
+    end = 0
+    for match in _BRACES.finditer(text):
+        parts += [[text[end : match.start()]], _alternatives(match)]
+        end = match.end()
+    parts.append([text[end:]])
+    return ["".join(choice) for choice in product(*parts)]
+
+
+def _alternatives(match: re.Match[str]) -> list[str]:
+    inner = match[1]
+    if bounds := _RANGE.fullmatch(inner):
+        first, last = bounds[1], bounds[2]
+        padded = any(re.match(r"-?0\d", bound) for bound in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        return [f"{number:0{width}d}" for number in _steps(int(first), int(last), bounds[3])]
+    if bounds := _LETTERS.fullmatch(inner):
+        return [chr(letter) for letter in _steps(ord(bounds[1]), ord(bounds[2]), bounds[3])]
+    return inner.split(",") if "," in inner else [match[0]]
+
+
+def _steps(first: int, last: int, step: str | None) -> range:
+    stride = abs(int(step or 1)) or 1
+    return range(first, last + 1, stride) if first <= last else range(first, last - 1, -stride)
+
+
+def below_common_folder(paths: Sequence[str]) -> list[str]:
+    """The paths without the folder that all of them are in, so that it may move."""
+    # What the first and the last name share, all share.
+    first, last = min(paths), max(paths)
+    shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
+    start = first.rfind("/", 0, shared) + 1
+    return [path[start:] for path in paths]
