@@ -5,7 +5,17 @@ DALI itself is imported when it is first needed.
 
 from . import readers, transforms
 from .batch import BadSample, Padded
-from .datasets import FileDataset, ImageFolder, InMemoryDataset, MapDataset, NumpyDataset, RecordIODataset, TarDataset
+from .datasets import (
+    FileDataset,
+    ImageFolder,
+    InMemoryDataset,
+    LMDBDataset,
+    MapDataset,
+    NumpyDataset,
+    RecordIODataset,
+    TarDataset,
+    TFRecordDataset,
+)
 from .errors import (
     BadSampleError,
     EngineError,
@@ -28,6 +38,7 @@ __all__ = [
     "FileDataset",
     "ImageFolder",
     "InMemoryDataset",
+    "LMDBDataset",
     "LoaderTimeoutError",
     "MapDataset",
     "NumpyDataset",
@@ -35,6 +46,7 @@ __all__ = [
     "ReaderError",
     "RecordIODataset",
     "StateMismatchError",
+    "TFRecordDataset",
     "TarDataset",
     "TorchDaliError",
     "TorchvisionDataset",

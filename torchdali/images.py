@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 # Everything else goes to Pillow at once: GIF, which DALI refuses, and JPEG 2000, on which DALI 2.4.0 can crash.
 _KNOWN_TO_DALI = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|II\*\x00|MM\x00\*|RIFF....WEBP|P[56]\s", re.DOTALL)
+_IMAGE_FILES = re.compile(_KNOWN_TO_DALI.pattern + rb"|GIF8[79]a|\0\0\0\x0cjP  |\xff\x4f\xff\x51|P[1-4]\s", re.DOTALL)
 
 
 def readable(encoded: NDArray[np.uint8]) -> bool:
@@ -81,3 +82,8 @@ def transcode(encoded: NDArray[np.uint8]) -> NDArray[np.uint8]:
     pixels = decode(encoded)
     height, width, _ = pixels.shape
     return np.concatenate([np.frombuffer(b"P6\n%d %d\n255\n" % (width, height), np.uint8), pixels.ravel()])
+
+
+def is_image_file(data: NDArray[np.uint8]) -> bool:
+    """Whether bytes begin like an image file of a format that the loader decodes."""
+    return _IMAGE_FILES.match(data[:16].tobytes()) is not None

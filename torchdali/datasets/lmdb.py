@@ -220,7 +220,6 @@ def _as_array(value: Any) -> Any:
 
 
 def _signature(value: Any) -> str:
-    """What values of one field must have in common."""
     return f"{np.asarray(value).dtype} of {np.ndim(value)} dimensions" if isinstance(value, _NUMBERS) else "an object"
 
 
@@ -240,14 +239,9 @@ class Database:
             raise ImportError("LMDB needs a package: pip install torchdali[lmdb]") from error
         self.error: type[Exception] = lmdb.Error
         name = os.path.basename(file) == DATA
-        self.environment = lmdb.open(
-            os.path.dirname(file) if name else file,
-            subdir=name,
-            readonly=True,
-            lock=False,
-            create=False,
-            readahead=False,
-        )
+        where = (os.path.dirname(file) or ".") if name else file
+        options = dict(readonly=True, lock=False, create=False, readahead=False)
+        self.environment = lmdb.open(where, subdir=name, **options)
 
     @classmethod
     def of(cls, file: str) -> Database:

@@ -22,7 +22,7 @@ from ..components import as_bytes, as_integer, as_text, kind_of_bytes
 from ..storage import Bytes, Storage
 from .base import BESIDE
 from .index import Index
-from .protobuf import FeatureList, Field, example, floats, integers, span
+from .protobuf import FeatureList, example, floats, integers, span
 from .recordio import BOUNDS, RecordFiles, scan
 
 _HEADER = struct.Struct("<QI")  # length, its checksum; the record's checksum is behind it
@@ -284,18 +284,16 @@ class Feature:
             if number not in (0, _LISTS[self.type]):
                 got = next(name for name, known in _LISTS.items() if known == number)
                 raise FeatureError(f"the feature {self.name!r} was expected to be of type {self.type}, got {got}")
-            values = self._values(record, parts)
+            if self.type == "bytes":
+                values = [record[slice(*span(part))] for part in parts]
+            else:
+                values = (integers if self.type == "int" else floats)(record.data, parts)
             if not len(values) and self.default is not None and None not in self.shape:
                 values = self.default
         shape = self._fit(len(values))
         if not shape:
             return values[0]
         return list(values) if self.type == "bytes" else np.array(values).reshape(shape)
-
-    def _values(self, record: Bytes, parts: list[Field]) -> Any:
-        if self.type == "bytes":
-            return [record[slice(*span(part))] for part in parts]
-        return integers(record.data, parts) if self.type == "int" else floats(record.data, parts)
 
 
 _TYPES = {
@@ -321,20 +319,15 @@ def _shape(name: str, shape: Any, kind: str) -> tuple[int | None, ...]:
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
         raise TypeError(f"the shape of {name!r} must be a tuple such as () or (4,), or None, got {shape!r}")
     sizes = tuple(None if size in (None, -1) and not i else size for i, size in enumerate(shape))
-    for size in sizes:
-        if size is not None:
-            integer(f"a size in the shape of {name!r}", size, 1)
+    for size in sizes[sizes[:1] == (None,) :]:
+        integer(f"a size in the shape of {name!r}", size, 1)
     if kind == "bytes" and len(sizes) > 1:
         raise ValueError(f"the shape of {name!r}, which is bytes, must be (), (n,) or None, got {shape!r}")
     return () if kind == "bytes" and sizes == (1,) else sizes
 
 
 def field_names(fields: Sequence[str] | Mapping[str, str] | None, known: Mapping[str, Any]) -> dict[str, str]:
-    """Which feature each field is; index, path and valid stand for themselves.
-
-    Raises:
-        ValueError: names that are not features, or another number of them.
-    """
+    """Which feature each field is, where index, path and valid stand for themselves; errors as `TFRecordDataset`."""
     if fields is None:
         return {name: name for name in known}
     if isinstance(fields, Mapping):

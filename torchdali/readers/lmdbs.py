@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..datasets.lmdb import check_lmdb
+from ..datasets.lmdb import LMDBDataset, check_lmdb
 from .base import Output
 from .known import KnownReader
+
+CHECKED = 16  # values that are looked at
 
 
 class LMDBReader(KnownReader):
@@ -20,6 +22,10 @@ class LMDBReader(KnownReader):
             raise ValueError(f"{self.name} needs path=")
         for path in paths if isinstance(paths, list) else [paths]:
             check_lmdb(path)
+            self.check_values(path)
+
+    def check_values(self, path: str) -> None:
+        """Refuse values of which DALI would die, as far as the first ones show it."""
 
 
 class Caffe(LMDBReader):
@@ -40,13 +46,24 @@ class Caffe(LMDBReader):
 class Caffe2(LMDBReader):
     """DALI's reader of Caffe2's databases: `path`, a folder or several.
 
-    Fields: image; label, for `label_type` 0 a number, for 1, 2 and 3 a vector, for 4 none; then input0 and so on for
+    Fields: image; label, for `label_type` 0 a number, for 2 a vector, for 4 none; then input0 and so on for
     `additional_inputs`, and boxes (int32 [4]) with `bbox=True`.
 
-    Checked when it is made: the database is whole (of one that is cut off, DALI's process would die).
+    Checked when it is made: the database is whole, and its first values are what they should be (of others, DALI's
+    process would die).
     """
 
     ndd_name = "Caffe2"
+
+    def check_values(self, path: str) -> None:
+        options = self.options
+        if options.get("label_type", 0) in (1, 3):
+            raise ValueError(
+                f"DALI 2.4 can't read sparse labels (label_type={options['label_type']}): write torchdali.LMDBDataset"
+            )
+        if options.get("label_type", 0) == 0 and not options.get("additional_inputs") and not options.get("bbox"):
+            database = LMDBDataset(path, format="caffe2")
+            database.read_columns(range(min(len(database), CHECKED)), ["image", "label"])
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
         options = self.options

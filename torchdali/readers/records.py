@@ -92,7 +92,7 @@ class TFRecord(RecordReader):
     def __getstate__(self) -> dict[str, Any]:
         if any(native.feature is None for native in self._native.values()):
             raise TypeError(
-                "DALI's features do not pickle, so neither does this reader: write them as for TFRecordDataset, such as "
+                "DALI's features do not pickle, so this reader does not: write them as for TFRecordDataset, such as "
                 '"bytes", "int" or ("float", (4,))'
             )
         return self.__dict__
@@ -112,12 +112,20 @@ class TFRecord(RecordReader):
             assert age == 0
             return self._class(max_batch_size=rows, **options)
 
-        cpu = torch.device("cpu")
-        got = Cursor(make, _dali.context(1, cpu), cpu, n, 0, 1).read(n)
         start = int(self.records._ends[shard]) - len(bounds(self.records, shard)) + 1
         wanted = {name.encode() for name in self._native}
-        for row, (place, payload) in enumerate(self.records._payloads(range(start, start + n))):
-            found = example(payload.data, wanted)
+        records = [
+            (place, data, example(data.data, wanted)) for place, data in self.records._payloads(range(start, start + n))
+        ]
+        for place, _, found in records:
+            for name, (number, parts) in found.items():
+                if number == 1 and not parts:
+                    raise ValueError(
+                        f"{place}: the feature {name.decode()!r} is an empty list of texts; DALI dies of it"
+                    )
+        cpu = torch.device("cpu")
+        got = Cursor(make, _dali.context(1, cpu), cpu, n, 0, 1).read(n)
+        for row, (place, payload, found) in enumerate(records):
             for name, values in zip(self._native, got, strict=True):
                 true, given = _values(name, payload, found), np.ravel(values[row])
                 if true is None or not np.array_equal(true, given):

@@ -1,0 +1,46 @@
+"""Memory that processes share: anonymous files, reserved when they are made."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from contextlib import suppress
+
+from .errors import SharedMemoryError
+
+
+def available() -> int:
+    """Bytes of memory that can still be had, of the machine and of this process's control group (v2)."""
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":") for line in file)
+    sizes = [sum(int(lines[key].split()[0]) for key in ("MemAvailable", "SwapFree")) * 1024]
+    with suppress(OSError, ValueError, KeyError):  # no control group, or one without a limit
+        with open("/proc/self/cgroup") as file:
+            path = next(line[3:].strip() for line in [*file, "0::/"] if line.startswith("0::"))
+        folder = f"/sys/fs/cgroup{path}/memory."
+        with open(folder + "max") as limit, open(folder + "current") as current, open(folder + "stat") as stat:
+            cached = {key: int(value) for key, value in (line.split() for line in stat)}
+            free = int(limit.read()) - int(current.read())
+        sizes.append(free + cached["inactive_file"] + cached["active_file"])
+    return max(0, min(sizes))
+
+
+def allocate(name: str, size: int) -> int:
+    """Memory that other processes can map, reserved now, as a file descriptor.
+
+    Raises:
+        SharedMemoryError: there is too little.
+    """
+    free = available()
+    if size > free:
+        raise SharedMemoryError(size, free)
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        # Without it, too little memory would be a SIGBUS at some later write.
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        os.close(fd)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0] if error.errno == errno.EFBIG else available()
+        raise SharedMemoryError(size, limit) from error
+    return fd

@@ -1,0 +1,54 @@
+"""One sample's random numbers, whatever process makes it.
+
+User code draws from the global generators of Python, numpy and torch.  Before each sample they are seeded by (seed,
+epoch, sample), so that a sample is the same with any number of workers, and in none.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+
+import numpy as np
+import torch
+
+
+def seed_all(*numbers: int) -> int:
+    """Seed the global generators of Python, numpy (the legacy one) and torch (CPU) by some numbers, in microseconds.
+
+    Returns:
+        The 64-bit seed in use, which is all that one sees of the numbers.
+    """
+    # Not by random.derive, which is made for whole arrays: this is called for each sample.
+    hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
+    seed, legacy, own = struct.unpack("<QIQ", hashed)
+    random.seed(seed)
+    np.random.seed(legacy)
+    torch.default_generator.manual_seed(own)
+    return int(seed)
+
+
+def seeded(seed: int, epoch: int, index: int) -> None:
+    """Seed the global generators for one sample.
+
+    Args:
+        seed: the loader's.
+        epoch: the epoch (with its cycle, see `state.Position.key`).
+        index: what the sample's random numbers are keyed by.
+    """
+    seed_all(seed, epoch, index)
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """A block that may seed the global generators; they are put back behind it."""
+    python, legacy, own = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+        torch.default_generator.set_state(own)

@@ -1,0 +1,154 @@
+"""Shared memory in which results travel.
+
+A worker owns its slots.  It writes a result into a free one, or makes a new one where none is free or large enough, and
+sends the file descriptor along.  The pool maps it, and says with a later task that the slot is free again.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import pickle
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..batch import Columns
+from .memory import allocate
+from .protocol import Codec, Foreign
+
+_ALIGN = 64  # bytes; a cache line, and what vector instructions like
+_GRAIN = 1 << 16
+
+
+class Written(NamedTuple):
+    """Where a result is: a slot and what is in it."""
+
+    slot: int
+    spans: int  # how many arrays
+    table: int  # where their (offset, size) begin
+    stream: tuple[int, int]  # offset and size of the pickled rest
+    replaced: int | None = None  # a slot that there is no more
+
+
+class _Pickler(pickle.Pickler):
+    """Takes arrays out of the stream, tensors as arrays, so that each is copied once."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, torch.Tensor):
+            with suppress(TypeError):  # bfloat16 and others that numpy has not
+                obj = obj.detach().cpu().resolve_conj().resolve_neg().numpy()
+        if type(obj) is np.ndarray and not obj.dtype.hasobject:
+            return np.ascontiguousarray(obj).reshape(obj.shape).__reduce_ex__(5)
+        return NotImplemented
+
+
+def _pickle(value: Any) -> tuple[memoryview, list[memoryview]]:
+    stream, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
+    _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
+    return stream.getbuffer(), [buffer.raw() for buffer in buffers]
+
+
+def _picklable(columns: Columns, codec: Codec) -> Columns:
+    """Columns in which the values that plain pickle refuses are left to the pool's pickler."""
+    out: Columns = {}
+    for name, column in columns.items():
+        try:
+            _pickle(column)
+            out[name] = column
+        except Exception:
+            out[name] = [_picklable_value(name, row, value, codec) for row, value in enumerate(column)]
+    return out
+
+
+def _picklable_value(name: str, row: int, value: Any, codec: Codec) -> Any:
+    try:
+        _pickle(value)
+        return value
+    except Exception:
+        try:
+            return Foreign.of(value, codec)
+        except Exception as error:
+            raise TypeError(
+                f"values must be picklable to leave a worker process, and row {row} of {name!r}, "
+                f"a {type(value).__name__}, is not: {error}"
+            ) from error
+
+
+class Slots:
+    """A worker's slots."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, mmap.mmap] = {}
+        self._free: set[int] = set()
+        self._next = 0
+
+    def free(self, slots: Sequence[int]) -> None:
+        """Slots may be written again."""
+        self._free.update(slots)
+
+    def write(self, columns: Columns, codec: Codec) -> tuple[Written, list[int]]:
+        """Put a result into a slot; the file descriptor is of a new slot, to be sent along and closed.
+
+        Raises:
+            SharedMemoryError: there is too little memory.
+            TypeError: a value can't be pickled.
+        """
+        try:
+            stream, buffers = _pickle(columns)
+        except Exception:
+            stream, buffers = _pickle(_picklable(columns, codec))
+        spans, end = [], 0
+        for buffer in buffers:
+            spans.append((end, buffer.nbytes))
+            end += -(-buffer.nbytes // _ALIGN) * _ALIGN
+        table, stream_at = end, end + 16 * len(spans)
+        size = stream_at + len(stream)
+        slot, fds, replaced = self._take(size)
+        view = memoryview(self._memory[slot])
+        for (at, length), buffer in zip(spans, buffers, strict=True):
+            view[at : at + length] = buffer
+        view[table:stream_at] = np.array(spans, np.int64).tobytes()
+        view[stream_at:size] = stream
+        return Written(slot, len(spans), table, (stream_at, len(stream)), replaced), fds
+
+    def _take(self, size: int) -> tuple[int, list[int], int | None]:
+        fitting = [slot for slot in self._free if len(self._memory[slot]) >= size]
+        if fitting:
+            slot = min(fitting, key=lambda slot: len(self._memory[slot]))
+            self._free.remove(slot)
+            return slot, [], None
+        replaced = max(self._free, key=lambda slot: len(self._memory[slot]), default=None)
+        if replaced is not None:
+            self._free.remove(replaced)
+            del self._memory[replaced]
+        # Some room, so that slots soon fit all.
+        fd = allocate("torchdali-slot", -(-(size + size // 4) // _GRAIN) * _GRAIN)
+        slot, self._next = self._next, self._next + 1
+        self._memory[slot] = mmap.mmap(fd, 0)
+        return slot, [fd], replaced
+
+
+class MappedSlots:
+    """A worker's slots, seen from the pool."""
+
+    def __init__(self) -> None:
+        self._memory: dict[int, mmap.mmap] = {}
+
+    def map(self, written: Written, fds: Sequence[int]) -> None:
+        """Note the slot that came along with a result.  What is mapped lives as long as arrays in it."""
+        if written.replaced is not None:
+            self._memory.pop(written.replaced, None)
+        for fd in fds:
+            self._memory[written.slot] = mmap.mmap(fd, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+
+    def read(self, written: Written) -> Columns:
+        """The result; its arrays are views of the slot."""
+        view = memoryview(self._memory[written.slot])
+        table = np.frombuffer(view, np.int64, 2 * written.spans, written.table).reshape(-1, 2).tolist()
+        at, size = written.stream
+        columns: Columns = pickle.loads(view[at : at + size], buffers=[view[a : a + n] for a, n in table])
+        return columns
