@@ -8,15 +8,10 @@ from typing import Any
 
 # torch's arguments that have another word here.
 ELSEWHERE = {
-    "num_workers": "decoding runs in threads of this process: write num_threads=",
     "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
     "batch_sampler": "write sampler= and batch_size=",
     "generator": "the order and the augmentations follow from seed=",
-    "pin_memory": "batches arrive on the loader's device: write device='cuda'",
     "pin_memory_device": "batches arrive on the loader's device: write device=",
-    "worker_init_fn": "there are no worker processes, and randomness follows from seed=",
-    "multiprocessing_context": "there are no worker processes: leave it out",
-    "persistent_workers": "there are no worker processes: leave it out",
 }
 
 

@@ -75,14 +75,16 @@ def collate_numbers(column: Column, device: torch.device) -> torch.Tensor:
 
 
 def collate_arrays(
-    column: Column, uniform: bool, device: torch.device, value: float, multiple: int
+    column: Column, uniform: bool | None, device: torch.device, value: float, multiple: int
 ) -> torch.Tensor | Padded:
-    """[N, ...] of uniform arrays, else all of their dimensions padded."""
+    """[N, ...] of uniform arrays, else all of their dimensions padded; None: uniform where these ones are."""
     if len(column) and isinstance(column[0], torch.Tensor):
         return _collate_tensors(list(column), device, value, multiple)  # those that a reader made on a GPU
     if isinstance(column, list) and len({(row.dtype, row.ndim) for row in column}) > 1:
         seen = sorted({(str(row.dtype), row.ndim) for row in column})
         raise TypeError(f"arrays of a batch must have one dtype and number of dimensions, got {seen}")
+    if uniform is None:
+        uniform = len({row.shape for row in column}) == 1
     if uniform:
         return torch.from_numpy(np.array(column)).to(device, non_blocking=True)
     sizes = np.array([row.shape for row in column], np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,17 +12,19 @@ import torch
 from . import distributed
 from ._dali import check_process
 from .arguments import integer, one_of, refuse_torch_arguments
-from .batch import BadSample, Padded
-from .collate import as_output
-from .datasets import MapDataset
+from .assembly import as_order, as_source
+from .batch import BadSample
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
 from .engine.work import iter_steps
-from .errors import StateMismatchError, forget_frames
+from .errors import StateMismatchError
+from .iterator import LoaderIterator
 from .readers import Reader
-from .reading import Place
-from .sampler import Drawn, Order, Sequential, Shuffled, num_steps, step_start
+from .reading import Place, Source
+from .sampler import num_steps, step_start
+from .sources.base import PythonSource
+from .sources.crew import WorkerOptions
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
@@ -37,7 +38,8 @@ class DataLoader:
     A plain class with torch's attributes, which Lightning, Accelerate and others take as it is.
 
     Args:
-        dataset: a map-style dataset of torchdali (ImageFolder, FileDataset, InMemoryDataset).
+        dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
+            dataset of torch, whose samples are made by Python code (see `sources`).
         batch_size: samples a batch and rank.
         shuffle: another order for each epoch.
         sampler: the order instead: a torch `Sampler` or a sized iterable of indices over the whole dataset; drawn once
@@ -56,8 +58,14 @@ class DataLoader:
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
-        timeout: seconds to wait for a batch.
+        timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
         pad_value, pad_multiple: of ragged fields.
+
+        num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
+            thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
+        worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
+        pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
 
@@ -85,7 +93,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: MapDataset | Reader,
+        dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
         sampler: Iterable[int] | None = None,
@@ -116,18 +124,10 @@ class DataLoader:
         multiprocessing_context: Any = None,
         persistent_workers: bool = False,
         in_order: bool = True,
+        pickler: Any = None,
     ) -> None:
         given = locals()
         refuse_torch_arguments(given)
-        if not isinstance(dataset, (MapDataset, Reader)):
-            raise TypeError(
-                f"dataset must be a torchdali dataset, got {type(dataset).__name__}: write "
-                "ImageFolder(root), FileDataset(paths, labels) or InMemoryDataset(image=..., label=...)"
-            )
-        if isinstance(dataset, Reader) and (shuffle or sampler is not None):
-            raise ValueError(
-                f'{dataset.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
-            )
         self.batch_size = integer("batch_size", batch_size, 1)
         self.seed = integer("seed", seed, 0, 2**63 - 1)
         self.prefetch = 2 if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 0)
@@ -137,35 +137,40 @@ class DataLoader:
         one_of("output", output, ("tuple", "dict"))
         if not callable(on_bad_sample):
             one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+            raise ValueError(f"timeout must be a number of seconds, at least 0, got {timeout!r}")
         if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
             raise TypeError(f"pad_value must be a number, got {pad_value!r}")
         if mesh is not None and not hasattr(mesh, "get_local_rank"):
             raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
         if drop_last and pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
-        if shuffle and sampler is not None:
-            raise ValueError("sampler gives the order, so shuffle must be False")
-        if isinstance(dataset, MapDataset) and not len(dataset):
-            raise ValueError("the dataset is empty")
+        if persistent_workers and not num_workers:
+            raise ValueError("persistent_workers needs num_workers > 0")
+        workers = WorkerOptions(
+            num_workers=integer("num_workers", num_workers, 0),
+            prefetch_factor=max(self.prefetch, 1),
+            timeout=float(timeout),
+            worker_init_fn=worker_init_fn,
+            context=multiprocessing_context,
+            persistent=bool(persistent_workers),
+            pickler=pickler,
+            seed=self.seed,
+        )
+        source = as_source(dataset, workers)
         if transform is None:
-            transform = getattr(dataset, "transform", None)
+            transform = getattr(source, "transform", None)
+        self._pin = bool(pin_memory)
         self.drop_last, self.pad_last = bool(drop_last), bool(pad_last)
-        self.source, self.transform, self.output = dataset, transform, output
+        self.source: Source = source
+        self.transform, self.output = transform, output
         self._timeout, self._policy, self._pad_value = float(timeout), on_bad_sample, pad_value
         self._explicit = distributed.check_shard(rank, world_size)
         self._mesh = mesh
         self._device = None if device is None else distributed.check_device(device)
         self._engine = engine
 
-        self._order: Order
-        if isinstance(dataset, Reader):
-            self._order = dataset.order()
-        elif sampler is not None:
-            self._order = Drawn(sampler, len(dataset), self.seed)
-        else:
-            self._order = Shuffled(len(dataset), self.seed) if shuffle else Sequential(len(dataset))
+        self._order = as_order(source, shuffle, sampler, self.seed)
         self._progress = Progress()
         self.bad_samples: list[BadSample] = []
         self.sampler = EpochSampler(self) if shuffle or sampler is not None else SequentialEpochSampler(self)
@@ -173,12 +178,9 @@ class DataLoader:
         self.dataset = DatasetView(self)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
-        kind = self._device.type if self._device else "cuda" if torch.cuda.is_available() else "cpu"
-        self._plan = Plan(transform, dataset.kinds, kind, dataset.uniform)
-        if engine == "pipeline" and self._plan.split and self._plan.why_not_traced:
-            raise ValueError(
-                f"engine='pipeline' cannot run this transform: {self._plan.why_not_traced}; write engine='auto'"
-            )
+        self._made_plan: Plan | None = None
+        if not isinstance(source, PythonSource):  # of those, a sample would have to be made
+            self._plan  # noqa: B018  # raises for a transform that can't be
 
     # Epochs
 
@@ -210,7 +212,7 @@ class DataLoader:
 
         Nothing happens before its first `next`.  Several may be open; the state follows the one begun last.
         """
-        return _Iterator(self)
+        return LoaderIterator(self)
 
     # State
 
@@ -254,6 +256,18 @@ class DataLoader:
         }
 
     # Execution
+
+    @property
+    def _plan(self) -> Plan:
+        if self._made_plan is None:
+            kind = self._device.type if self._device else "cuda" if torch.cuda.is_available() else "cpu"
+            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
+            if self._engine == "pipeline" and plan.split and plan.why_not_traced:
+                raise ValueError(
+                    f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
+                )
+            self._made_plan = plan
+        return self._made_plan
 
     @property
     def device(self) -> torch.device:
@@ -325,10 +339,17 @@ class DataLoader:
 
     # Lifecycle
 
+    def start_workers(self) -> None:
+        """Start the worker processes now, and not with the first batch."""
+        if isinstance(self.source, PythonSource) and self.source.crew.options.num_workers:
+            self.source.crew.start()
+
     def close(self) -> None:
-        """End every open pass and its threads; a new pass may begin later."""
+        """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
+        if isinstance(self.source, PythonSource):
+            self.source.crew.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -345,66 +366,3 @@ class DataLoader:
     def __repr__(self) -> str:
         what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
         return f"DataLoader({what}, order={self._fingerprint()['order']!r})"
-
-
-class _Iterator:
-    """One pass.  It owns the run: when it is dropped, or the interpreter exits, the run's threads end."""
-
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self._run: Run | None = None
-        self._ended = False
-        self._pid = os.getpid()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return self._next()
-        except Exception as error:
-            # An error that the caller keeps must not keep this iterator, and so the threads, by its traceback.
-            while (traceback := error.__traceback__) and traceback.tb_frame.f_globals is globals():
-                error.__traceback__ = traceback.tb_next
-            forget_frames(error)
-            caught = error
-        del self
-        raise caught
-
-    def _next(self) -> Any:
-        loader = self._loader
-        if self._ended:
-            raise StopIteration
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                "this iterator was made in another process, and its threads did not come along: call iter(loader) here"
-            )
-        if self._run is None:
-            self._number, self._position, self._run = loader._begin()
-            self._finalizer = weakref.finalize(self, self._run.close)
-        try:
-            work = self._run.next(loader._timeout)
-        except StopIteration:
-            self._end()
-            loader._progress.move(self._number, self._position._replace(finished=True))
-            raise
-        loader.bad_samples += work.bad
-        self._position = work.step.end
-        if work.error is not None:
-            raise work.error
-        batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
-        _hand_over(batch)
-        loader._progress.move(self._number, self._position)
-        return as_output(batch, loader.output)
-
-    def _end(self) -> None:
-        self._ended = True
-        self._finalizer()
-
-
-def _hand_over(batch: dict[str, Any]) -> None:
-    """On a GPU: the consumer's stream uses memory of ours.  The data is complete already."""
-    for value in batch.values():
-        for tensor in value if isinstance(value, Padded) else (value,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))

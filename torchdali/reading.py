@@ -45,6 +45,14 @@ class Place(NamedTuple):
     device: torch.device
 
 
+class Lent(dict[str, Any]):
+    """Columns whose arrays are somebody else's memory, until `release`."""
+
+    def __init__(self, columns: Columns, release: Callable[[], None]) -> None:
+        super().__init__(columns)
+        self.release = release
+
+
 class Reading(Protocol):
     """Reads for one pass."""
 
@@ -67,11 +75,19 @@ class Source(Protocol):
         fields: the names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds.
         uses_dali: reading itself does.
+        inline: reading happens in the caller's thread, and so everything does.
     """
 
-    fields: tuple[str, ...]
-    kinds: dict[str, Kind]
     uses_dali: bool
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+    @property
+    def kinds(self) -> dict[str, Kind]: ...
+
+    @property
+    def inline(self) -> bool: ...
 
     def __len__(self) -> int: ...
 
@@ -81,8 +97,8 @@ class Source(Protocol):
         """The same for the same samples, another for others; at most 100 characters."""
         ...
 
-    def uniform(self, name: str) -> bool:
-        """Whether all samples of a field are known to have one shape."""
+    def uniform(self, name: str) -> bool | None:
+        """Whether all samples of a field are known to have one shape; None: each batch shows."""
         ...
 
     def path(self, index: int) -> str | None:

@@ -37,6 +37,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
 
     blocking = False
     uses_dali = False
+    inline = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     paths: list[str] | None = None

@@ -66,11 +66,13 @@ class Run:
 
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
         s, place = settings, settings.place
-        inline = s.prefetch == 0 or s.engine == "debug"
+        inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
         self._busy: dict[str, Position] = {}
+        self._cancel: Callable[[], None] | None = None
         fetcher = Fetcher(s.source, place, s.plan)
         workers = 0 if s.engine == "debug" else place.num_threads
+        self._cancel = getattr(fetcher.reading, "cancel", None)
         host = HostStage(fetcher, place.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:
@@ -97,6 +99,8 @@ class Run:
                     if work.error is not None:
                         repair(work)
                     work.read = work.columns = {}
+                    if work.release is not None:
+                        work.release()
                     yield work
             finally:
                 # The last stage to end, in its own thread.
@@ -127,7 +131,7 @@ class Run:
         self._stages.append(stage)
         return stage
 
-    def next(self, timeout: float) -> Work:
+    def next(self, timeout: float | None) -> Work:
         """The next work.
 
         Raises:
@@ -160,6 +164,8 @@ class Run:
         self.closed = True
         for stage in self._stages:
             stage.stop()
+        if self._cancel is not None:
+            self._cancel()
         if not self._stages and hasattr(self._last, "close"):
             with contextlib.suppress(ValueError):  # another thread is inside, and ends the pass at its next step
                 self._last.close()

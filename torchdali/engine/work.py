@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..distributed import Shard
 from ..errors import leave_frame
 from ..images import readable, transcode
 from ..random import Rand
-from ..reading import Place, Source
+from ..reading import Lent, Place, Source
 from ..sampler import EpochOrder, Rows, cut
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
@@ -73,6 +73,7 @@ class Work:
         batch: the finished fields.
         error: what went wrong; later stages pass it on.
         bad: the bad samples that were met.
+        release: gives back the memory of what was read.
     """
 
     step: Step
@@ -86,6 +87,7 @@ class Work:
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
     bad: list[BadSample] = field(default_factory=list)
+    release: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, step: Step) -> Work:
@@ -124,6 +126,8 @@ class Fetcher:
                     if isinstance(columns, Exception):
                         raise columns
                     work.read = columns
+                    if isinstance(columns, Lent):
+                        work.release = columns.release
                     self.enter(work, columns)
                 except Exception as error:
                     work.error = leave_frame(error)

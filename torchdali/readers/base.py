@@ -65,6 +65,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers take it and do nothing
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
+    inline = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
 

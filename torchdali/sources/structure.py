@@ -1,7 +1,7 @@
 """What a sample of somebody's Python code is made of, and samples as columns.
 
-A sample may be a tuple, a dict, a NamedTuple or a dataclass, with such ones in it, or a single value.  Its values become
-fields, and a batch comes out in the same form:
+A sample may be a tuple, a dict, a NamedTuple or a dataclass, with such ones in it, or a single value.  Its values
+become fields, and a batch comes out in the same form:
 
     bytes, and 1-d uint8 arrays of an image file's bytes    encoded
     PIL images; uint8 arrays [H, W, C]; uint8 tensors [C, H, W] (C: 1 or 3)    image
@@ -167,7 +167,7 @@ def _names(paths: Sequence[Path], values: Sequence[Any]) -> list[str]:
     names: list[str] = []
     for path, value in zip(paths, values, strict=True):
         name = _spell(path)
-        if path and isinstance(path[-1], int) or not path:
+        if (path and isinstance(path[-1], int)) or not path:
             guess = {"encoded": "image", "image": "image", "number": "label"}.get(_kind(value), "")
             head = ".".join(str(key) for key in path[:-1])
             better = f"{head}.{guess}" if head else guess

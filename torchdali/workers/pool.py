@@ -195,6 +195,19 @@ class WorkerPool:
                 with self._held():
                     self._end_run(run)
 
+    @property
+    def closed(self) -> bool:
+        """It takes no more runs."""
+        return self._closed
+
+    def cancel(self) -> None:
+        """End the run without waiting for its workers: whoever waits for it gets a RuntimeError.  From any thread."""
+        if os.getpid() == self._owner and self._crew is not None and not self._closed:
+            # Without the lock, which the waiting thread holds.
+            self._run += 1
+            self._crew.board.run = 0
+            self._crew.ring()
+
     def close(self) -> None:
         """End the workers, within a second.  Any thread may call it, once or more; a run in another thread raises."""
         if os.getpid() != self._owner:

@@ -1,0 +1,66 @@
+"""What a loader is made of: the source for a dataset, and its order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from .datasets import MapDataset
+from .readers import Reader
+from .reading import Source
+from .sampler import Drawn, Order, Sequential, Shuffled
+from .sources import PythonDataset
+from .sources.base import PythonSource
+from .sources.crew import Crew, WorkerOptions
+
+
+def as_source(dataset: Any, workers: WorkerOptions) -> Source:
+    """The source that reads a dataset.
+
+    Raises:
+        TypeError: nothing can be read from it.
+        ValueError: it has no use for workers, or it is empty.
+    """
+    if isinstance(dataset, (MapDataset, Reader)):
+        if workers.num_workers:
+            raise ValueError(
+                f"{type(dataset).__name__} needs no worker processes, since DALI reads and decodes in threads: leave "
+                f"num_workers out, or write num_threads={workers.num_workers}"
+            )
+        if isinstance(dataset, MapDataset) and not len(dataset):
+            raise ValueError("the dataset is empty")
+        return dataset
+    if isinstance(dataset, IterableDataset):
+        raise TypeError("IterableDataset")
+    if isinstance(dataset, PythonSource):
+        source = dataset
+    elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
+        source = PythonDataset(dataset)
+    else:
+        raise TypeError(
+            f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "
+            "ImageFolder(root), FileDataset(paths, labels), a dataset of torch, or one of torchdali.readers"
+        )
+    source.crew = Crew(workers, source.job())
+    return source
+
+
+def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed: int) -> Order:
+    """The order in which a source is read.
+
+    Raises:
+        ValueError: the source has an order of its own, or two orders are given.
+    """
+    if shuffle and sampler is not None:
+        raise ValueError("sampler gives the order, so shuffle must be False")
+    if isinstance(source, Reader):
+        if shuffle or sampler is not None:
+            raise ValueError(
+                f'{source.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
+            )
+        return source.order()
+    if sampler is not None:
+        return Drawn(sampler, len(source), seed)
+    return Shuffled(len(source), seed) if shuffle else Sequential(len(source))

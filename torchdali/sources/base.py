@@ -1,0 +1,230 @@
+"""The contract of sources that are somebody's Python code, and how a pass reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..batch import Columns, Kind
+from ..datasets.base import BESIDE
+from ..errors import leave_frame
+from ..reading import Lent, Place, Reading
+from ..sampler import Rows
+from ..workers import Result, Task, WorkerPool, preserved
+from .crew import Crew
+from .structure import Structure
+
+
+class PythonSource:
+    """Base of sources whose samples come from Python code, in worker processes or in the caller's thread.
+
+    What a sample is made of is seen from the first one, when somebody asks.
+
+    Attributes:
+        crew: the workers; set by the loader.
+    """
+
+    uses_dali = False
+    output: str = "tuple"
+    transform: Any = None
+    crew: Crew
+
+    def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
+        if isinstance(fields, str):
+            raise TypeError(f"fields must be a list of names, got {fields!r}")
+        self._names = None if fields is None else [name for name in fields if name not in BESIDE]
+        self._beside = [] if fields is None else [name for name in fields if name in BESIDE and name != "path"]
+        self._order = None if fields is None else tuple(fields)
+        self.ragged = tuple(ragged)
+        self._structure: Structure | None = None
+
+    # What subclasses say
+
+    def job(self) -> Any:
+        """What runs in the workers: called with (payload, progress), as `workers` has it; it has a `dataset`."""
+        raise NotImplementedError
+
+    def first(self) -> Any:
+        """The payload that asks for a sample to describe."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__} has no length")
+
+    def __getitem__(self, index: int) -> Any:
+        raise TypeError(f"{type(self).__name__} has no sample by index: iterate its loader")
+
+    def fingerprint(self) -> str:
+        """The same for the same samples, as far as that can be known; at most 100 characters."""
+        raise NotImplementedError
+
+    def reading(self, place: Place) -> Reading:
+        """What reads for one pass of a loader."""
+        raise NotImplementedError
+
+    # Fields
+
+    @property
+    def inline(self) -> bool:
+        """Read in the caller's thread: its generators are used, and put back."""
+        return not self.crew.options.num_workers
+
+    @property
+    def structure(self) -> Structure:
+        """What a sample is made of."""
+        if self._structure is None:
+            self._structure = self._describe()
+        return self._structure
+
+    def _describe(self) -> Structure:
+        payload = ("describe", self._names, self.first())
+        if not self.crew.options.num_workers:
+            with preserved():
+                (structure,) = self.job()(payload, _ignore)["structure"]
+        else:
+            pool = self.crew.lease()
+            try:
+                (result,) = pool.run([Task(0, payload)])
+                if result.error is not None:
+                    raise result.error
+                (structure,) = result.columns["structure"]
+            finally:
+                # The workers are needed soon.
+                if pool in self.crew._lent and not pool.closed:
+                    self.crew._lent.remove(pool)
+                    self.crew._idle.append(pool)
+        known: Structure = structure
+        if unknown := [name for name in self.ragged if name not in known.kinds]:
+            raise ValueError(f"ragged must name fields among {', '.join(known.kinds)}, got {unknown[0]!r}")
+        return known
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of a sample's parts."""
+        return self._order or tuple(self.structure.kinds)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """What each field holds."""
+        known = {**BESIDE, **self.structure.kinds}
+        return {name: known[name] for name in self.fields}
+
+    def uniform(self, name: str) -> bool | None:
+        """Numbers are; of arrays and images each batch shows it, but for those that are said to be ragged."""
+        return True if self.kinds[name] == "number" else False if name in self.ragged else None
+
+    def rebuild(self, fields: dict[str, Any]) -> Any:
+        """A batch in the samples' form."""
+        return tuple(fields.values()) if self._beside else self.structure.rebuild(fields)
+
+    def path(self, index: int) -> str | None:
+        """There are no files that anybody knows of."""
+        return None
+
+    def finish(self, columns: Columns, rows: Rows) -> Columns:
+        """Columns as they came, with index and valid, in the order of the fields."""
+        beside: Columns = {"index": rows.indices, "valid": rows.indices >= 0}
+        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
+
+
+def _ignore(index: int) -> None:
+    """Progress in the caller's own process: nobody looks."""
+
+
+class LocalReading:
+    """Reads in the caller's process and thread, with its random generators put back after each batch.
+
+    Args:
+        source: what is read.
+        payload: makes the job's payload from rows.
+    """
+
+    def __init__(self, source: PythonSource, payload: Callable[[Rows], Any]) -> None:
+        self._source, self._payload, self._job = source, payload, source.job()
+
+    def read(self, rows: Rows) -> Columns:
+        seen: list[int] = []
+        try:
+            with preserved():
+                columns = self._job(self._payload(rows), seen.append)
+        except StopIteration as error:
+            raise mark(RuntimeError("a dataset must not raise StopIteration, and this one did"), seen, None) from error
+        except Exception as error:
+            raise mark(error, seen, None) from None
+        return self._source.finish(columns, rows)
+
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        for some in rows:
+            try:
+                columns = self.read(some)
+            except Exception as error:
+                yield leave_frame(error)
+                continue
+            yield columns
+
+
+class PooledReading:
+    """Reads in worker processes, ahead of the consumer.
+
+    Args:
+        source, payload: as for `LocalReading`.
+    """
+
+    def __init__(self, source: PythonSource, payload: Callable[[Rows], Any]) -> None:
+        self._source, self._payload = source, payload
+        self._pool: WorkerPool | None = None
+        self._single: WorkerPool | None = None
+
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        asked: list[Rows] = []
+        crew = self._source.crew
+
+        def tasks() -> Iterator[Task]:
+            for number, some in enumerate(rows):
+                asked.append(some)
+                yield Task(number, self._payload(some))
+
+        pool = self._pool = crew.lease()
+        try:
+            for result in pool.run(tasks()):
+                some = asked.pop(0)
+                if result.error is not None:
+                    yield mark(result.error, [result.index], result.worker)
+                    continue
+                yield Lent(self._source.finish(result.columns, some), result.release)
+        finally:
+            crew.give_back(pool)
+            if self._single is not None:
+                crew.give_back(self._single)
+
+    def read(self, rows: Rows) -> Columns:
+        """By a worker of its own: the others are busy with the stream."""
+        if self._single is None:
+            self._single = self._source.crew.lease(1)
+        (result,) = self._single.run([Task(0, self._payload(rows))])
+        return self._columns(result, rows)
+
+    def _columns(self, result: Result, rows: Rows) -> Columns:
+        if result.error is not None:
+            raise mark(result.error, [result.index], result.worker)
+        return self._source.finish(result.columns, rows)
+
+    def cancel(self) -> None:
+        """End the stream without waiting for the workers; any thread may call it."""
+        if self._pool is not None:
+            self._pool.cancel()
+
+
+def mark(error: Exception, samples: Sequence[int | None], worker: int | None) -> Exception:
+    """An error of somebody's code, which shall reach the caller as it is: noted are the sample and the worker."""
+    if not hasattr(error, "__torchdali_sample__"):
+        index = samples[-1] if samples else None
+        where = "" if worker is None else f" in worker {worker}"
+        error.add_note(f"torchdali: this was raised for sample {index}{where}")
+        error.__torchdali_sample__ = index  # type: ignore[attr-defined]
+    return error
+
+
+def make_reading(source: PythonSource, payload: Callable[[Rows], Any]) -> LocalReading | PooledReading:
+    """What reads a source with its options."""
+    return (PooledReading if source.crew.options.num_workers else LocalReading)(source, payload)

@@ -1,0 +1,98 @@
+"""The worker processes of one loader: what the user said about them, and pools that are lent to passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from ..workers import WorkerPool
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """torch's arguments about workers, with torch's meanings.
+
+    Attributes:
+        num_workers: 0: samples are made in the caller's process and thread.
+        prefetch_factor: batches that each worker makes ahead.
+        timeout: seconds that a sample may take; 0: any time.
+        worker_init_fn: called in each worker with its number.
+        context: "fork", "spawn", "forkserver" or a context of multiprocessing; None: forkserver.
+        persistent: workers stay after a pass.
+        pickler: a module with `dumps` and `loads`; None: cloudpickle.
+        seed: of the workers' generators.
+    """
+
+    num_workers: int = 0
+    prefetch_factor: int = 2
+    timeout: float = 0.0
+    worker_init_fn: Callable[[int], object] | None = None
+    context: str | BaseContext | None = None
+    persistent: bool = False
+    pickler: Any = None
+    seed: int = 0
+
+
+@dataclass
+class Crew:
+    """Makes pools, lends each to one pass at a time, and keeps or ends them as the options say.
+
+    Args:
+        options: the user's.
+        source: what runs in the workers.
+    """
+
+    options: WorkerOptions
+    source: Any
+    _idle: list[WorkerPool] = field(default_factory=list)
+    _lent: list[WorkerPool] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Have workers ready for the next pass."""
+        pool = self.lease()
+        pool.start()
+        self._lent.remove(pool)
+        self._idle.append(pool)
+
+    def lease(self, num_workers: int | None = None) -> WorkerPool:
+        """A pool that nobody else uses, until `give_back`."""
+        pool = self._idle.pop() if self._idle and num_workers is None else self._make(num_workers)
+        self._lent.append(pool)
+        return pool
+
+    def give_back(self, pool: WorkerPool) -> None:
+        """The pass is over."""
+        if pool in self._lent:
+            self._lent.remove(pool)
+            if self.options.persistent and not pool.closed and pool.num_workers == self.options.num_workers:
+                self._idle.append(pool)
+            else:
+                pool.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for pool in [*self._idle, *self._lent]:
+            pool.close()
+        self._idle.clear()
+        self._lent.clear()
+
+    def _make(self, num_workers: int | None) -> WorkerPool:
+        options = self.options
+        dataset = getattr(self.source, "dataset", None)
+        module = type(dataset).__module__
+        return WorkerPool(
+            self.source,
+            num_workers or options.num_workers,
+            context=options.context,
+            prefetch_factor=options.prefetch_factor,
+            timeout=options.timeout,
+            worker_init_fn=options.worker_init_fn,
+            pickler=options.pickler,
+            seed=options.seed,
+            preload=[] if module in ("__main__", "builtins") else [module],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle": [], "_lent": []}  # processes do not travel

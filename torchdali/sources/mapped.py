@@ -1,0 +1,90 @@
+"""Map-style datasets of torch, or anything with `__getitem__` and `__len__`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..batch import Columns
+from ..datasets.base import digest
+from ..reading import Place
+from ..workers import seeded
+from .base import LocalReading, PooledReading, PythonSource, make_reading
+from .structure import Structure
+
+
+class PythonDataset(PythonSource):
+    """A map-style dataset whose samples are made by Python code.
+
+    `DataLoader(dataset, num_workers=4)` wraps any such dataset in it; write it to name the fields.  Before each sample,
+    the generators of Python, numpy and torch are seeded by (seed, epoch, sample): random code gives the same sample in
+    any worker, or in none.
+
+    Args:
+        dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `sources.structure`.
+        fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and the
+            like; of a tuple "image", "label", or "field1" by its place.
+        ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.
+
+    Raises:
+        TypeError: it has no `__getitem__` or `__len__`.
+    """
+
+    def __init__(self, dataset: Any, fields: Sequence[str] | None = None, *, ragged: Sequence[str] = ()) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")
+        super().__init__(fields, ragged)
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def fingerprint(self) -> str:
+        """Of the dataset's type and length, and of its own `fingerprint` (or Hugging Face's `_fingerprint`)."""
+        own = getattr(self.dataset, "fingerprint", None) or getattr(self.dataset, "_fingerprint", None)
+        own = own() if callable(own) else own
+        return f"{len(self)} of {type(self.dataset).__name__[:40]} {digest(own if isinstance(own, str) else None)}"
+
+    def job(self) -> Any:
+        return ReadSamples(self.dataset)
+
+    def first(self) -> Any:
+        return 0
+
+    def reading(self, place: Place) -> LocalReading | PooledReading:
+        """What reads for one pass of a loader."""
+        structure = self.structure
+        return make_reading(
+            self, lambda rows: (place.seed, place.key, rows.indices.tolist(), rows.keys.tolist(), structure)
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        # `loader.dataset.classes` and the like; not while unpickling, when there is no dataset yet.
+        if name.startswith("_") or name in ("dataset", "crew"):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
+class ReadSamples:
+    """What runs in a worker."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
+        if payload[0] == "describe":
+            _, fields, index = payload
+            progress(index)
+            seeded(0, 0, index)
+            return {"structure": [Structure.of(self.dataset[index], fields)]}
+        seed, key, indices, keys, structure = payload
+        rows = []
+        for index, sample in zip(indices, keys, strict=True):
+            progress(index)
+            seeded(seed, key, sample)
+            rows.append(structure.values(self.dataset[index]))
+        columns: Columns = structure.columns(rows)
+        return columns
