@@ -28,8 +28,12 @@ LAYERS = [
     "transforms.function", "transforms",
     "interop.advice", "interop.picture", "interop.rules", "interop.translation", "interop.samples",
     "interop.torchvision_dataset", "interop",
+    "workers.errors", "workers.memory", "workers.seeding", "workers.board", "workers.protocol", "workers.slots",
+    "workers.failure", "workers.launch", "workers.crew", "workers.task", "workers.worker", "workers.pool", "workers",
+    "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback", "sources.iterable",
+    "sources",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
-    "prefetch", "engine.run", "views", "loader", "testing", "",
+    "prefetch", "engine.run", "views", "assembly", "iterator", "loader", "testing", "",
 ]  # fmt: skip
 
 

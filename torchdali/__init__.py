@@ -27,24 +27,30 @@ from .errors import (
 )
 from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
+from .sources import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BadSample",
     "BadSampleError",
+    "BatchInfo",
     "DataLoader",
     "EngineError",
     "FileDataset",
     "ImageFolder",
     "InMemoryDataset",
+    "IterableSource",
     "LMDBDataset",
     "LoaderTimeoutError",
     "MapDataset",
     "NumpyDataset",
     "Padded",
+    "PythonDataset",
     "ReaderError",
     "RecordIODataset",
+    "SampleInfo",
+    "SampleSource",
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",

@@ -28,6 +28,29 @@ def refuse_torch_arguments(given: Mapping[str, Any]) -> None:
         raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
 
 
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Check a loader's arguments that are neither integers nor somebody else's to check.
+
+    Raises:
+        ValueError, TypeError: one that can't be meant, or two that exclude each other.
+    """
+    one_of("engine", given["engine"], ("auto", "eager", "pipeline", "debug"))
+    one_of("output", given["output"], ("tuple", "dict"))
+    if not callable(given["on_bad_sample"]):
+        one_of("on_bad_sample", given["on_bad_sample"], ("raise", "substitute"))
+    timeout, pad_value, mesh = given["timeout"], given["pad_value"], given["mesh"]
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise ValueError(f"timeout must be a number of seconds, at least 0, got {timeout!r}")
+    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
+        raise TypeError(f"pad_value must be a number, got {pad_value!r}")
+    if mesh is not None and not hasattr(mesh, "get_local_rank"):
+        raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
+    if given["drop_last"] and given["pad_last"]:
+        raise ValueError("drop_last and pad_last exclude each other")
+    if given["persistent_workers"] and not given["num_workers"]:
+        raise ValueError("persistent_workers needs num_workers > 0")
+
+
 def integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:
     """The value, if it is an integer within the bounds.
 

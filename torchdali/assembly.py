@@ -10,8 +10,8 @@ from torch.utils.data import IterableDataset
 from .datasets import MapDataset
 from .readers import Reader
 from .reading import Source
-from .sampler import Drawn, Order, Sequential, Shuffled
-from .sources import PythonDataset
+from .sampler import Drawn, Endless, Order, Sequential, Shuffled
+from .sources import IterableSource, PythonDataset
 from .sources.base import PythonSource
 from .sources.crew import Crew, WorkerOptions
 
@@ -32,10 +32,11 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         if isinstance(dataset, MapDataset) and not len(dataset):
             raise ValueError("the dataset is empty")
         return dataset
-    if isinstance(dataset, IterableDataset):
-        raise TypeError("IterableDataset")
+    source: PythonSource
     if isinstance(dataset, PythonSource):
         source = dataset
+    elif isinstance(dataset, IterableDataset):
+        source = IterableSource(dataset)
     elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
         source = PythonDataset(dataset)
     else:
@@ -61,6 +62,10 @@ def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed:
                 f'{source.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
             )
         return source.order()
+    if source.endless:
+        if shuffle or sampler is not None:
+            raise ValueError(f"{type(source).__name__} gives samples in its own order: leave shuffle and sampler out")
+        return Endless(getattr(source, "num_samples", None))
     if sampler is not None:
         return Drawn(sampler, len(source), seed)
     return Shuffled(len(source), seed) if shuffle else Sequential(len(source))

@@ -71,6 +71,7 @@ class LoaderIterator:
             batch = {name: _pinned(value) for name, value in batch.items()}
         _hand_over(batch)
         loader._progress.move(self._number, self._position)
+        loader._snapshot = self._position, work.snapshot
         if loader.output == "tuple" and isinstance(loader.source, PythonSource):
             return loader.source.rebuild(batch)
         return as_output(batch, loader.output)

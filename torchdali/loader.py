@@ -11,18 +11,19 @@ import torch
 
 from . import distributed
 from ._dali import check_process
-from .arguments import integer, one_of, refuse_torch_arguments
+from .arguments import check_arguments, integer, refuse_torch_arguments
 from .assembly import as_order, as_source
 from .batch import BadSample
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
-from .engine.work import iter_steps
+from .engine.work import iter_endless_steps, iter_steps
 from .errors import StateMismatchError
 from .iterator import LoaderIterator
 from .readers import Reader
 from .reading import Place, Source
 from .sampler import num_steps, step_start
+from .sources import IterableSource
 from .sources.base import PythonSource
 from .sources.crew import WorkerOptions
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
@@ -128,25 +129,12 @@ class DataLoader:
     ) -> None:
         given = locals()
         refuse_torch_arguments(given)
+        check_arguments(given)
         self.batch_size = integer("batch_size", batch_size, 1)
         self.seed = integer("seed", seed, 0, 2**63 - 1)
         self.prefetch = 2 if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 0)
         self._num_threads = num_threads if num_threads is None else integer("num_threads", num_threads, 1)
         self._pad_multiple = integer("pad_multiple", pad_multiple, 1)
-        one_of("engine", engine, ("auto", "eager", "pipeline", "debug"))
-        one_of("output", output, ("tuple", "dict"))
-        if not callable(on_bad_sample):
-            one_of("on_bad_sample", on_bad_sample, ("raise", "substitute"))
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-            raise ValueError(f"timeout must be a number of seconds, at least 0, got {timeout!r}")
-        if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
-            raise TypeError(f"pad_value must be a number, got {pad_value!r}")
-        if mesh is not None and not hasattr(mesh, "get_local_rank"):
-            raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
-        if drop_last and pad_last:
-            raise ValueError("drop_last and pad_last exclude each other")
-        if persistent_workers and not num_workers:
-            raise ValueError("persistent_workers needs num_workers > 0")
         workers = WorkerOptions(
             num_workers=integer("num_workers", num_workers, 0),
             prefetch_factor=max(self.prefetch, 1),
@@ -172,6 +160,7 @@ class DataLoader:
 
         self._order = as_order(source, shuffle, sampler, self.seed)
         self._progress = Progress()
+        self._snapshot: tuple[Position, dict[str, Any] | None] = (Position(), None)
         self.bad_samples: list[BadSample] = []
         self.sampler = EpochSampler(self) if shuffle or sampler is not None else SequentialEpochSampler(self)
         self.batch_sampler = BatchTokens(self)
@@ -190,7 +179,13 @@ class DataLoader:
         return len(self._order)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch; the same on every rank, and after a resume."""
+        """Batches of a whole epoch; the same on every rank, and after a resume.
+
+        Raises:
+            TypeError: nobody knows before the source ends.
+        """
+        if self.source.endless:
+            return -(-self.num_samples // self.batch_size)
         return num_steps(self.num_samples, self.batch_size, self._shard(), self.drop_last, self.pad_last)
 
     @property
@@ -217,8 +212,19 @@ class DataLoader:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands behind the last batch that was handed over: flat, under 1 KiB, equal on all ranks."""
-        return pack(self._progress.position, self._fingerprint())
+        """Where the stream stands behind the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
+
+        Of an `IterableSource`, it holds this rank's workers' states too.
+        """
+        state = pack(self._progress.position, self._fingerprint())
+        if isinstance(self.source, IterableSource):
+            state["iterable"] = self._snapshot_at(self._progress.position)
+        return state
+
+    def _snapshot_at(self, position: Position) -> dict[str, Any] | None:
+        """Where the workers of an iterable stood at a position, if that is known."""
+        where, snapshot = self._snapshot
+        return snapshot if where == position else None
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass.  An iterator that has not begun goes there too.
@@ -230,6 +236,12 @@ class DataLoader:
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
+        snapshot = None
+        if isinstance(self.source, IterableSource) and isinstance(state_dict, Mapping):
+            state_dict = dict(state_dict)
+            snapshot = state_dict.pop("iterable", None)
+            if snapshot is not None:
+                snapshot = self.source.check_snapshot(snapshot)
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
         except StateMismatchError as error:
@@ -237,12 +249,17 @@ class DataLoader:
                 raise self.source.explain(error) from None
             raise
         self._progress.load(position)
+        self._snapshot = position, snapshot
 
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
         if epoch is not None:
             integer("epoch", epoch, 0, MAX_EPOCH)
-        at = step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        at = (
+            step * self.batch_size
+            if self.source.endless
+            else step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        )
         now = self._progress.current
         cycle = now.cycle if epoch in (None, now.epoch) else 0
         self._progress.load(Position(now.epoch if epoch is None else epoch, cycle, at))
@@ -251,7 +268,7 @@ class DataLoader:
         return {
             "seed": self.seed,
             "order": self._order.fingerprint(self._shard().world_size if self._order.strided else 1),
-            "num_samples": self.num_samples,
+            "num_samples": -1 if self.source.endless else self.num_samples,
             "dataset": self.source.fingerprint(),
         }
 
@@ -286,6 +303,8 @@ class DataLoader:
 
     def _choose(self) -> tuple[str, str]:
         why_not = self._plan.why_not_traced
+        if self.source.whole_batches:
+            why_not = "a pipeline has a largest batch size, and the source decides how large batches are"
         if self._engine == "pipeline" and why_not:
             return "eager", why_not
         if self._engine != "auto":
@@ -299,15 +318,17 @@ class DataLoader:
         """Start a pass; everything that depends on this process is looked up here."""
         check_process()
         shard, device = self._shard(), self.device
-        n = self.num_samples
-        num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
+        endless = self.source.endless
+        n = 0 if endless else self.num_samples
+        if not endless:
+            num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
         start = self._progress.upcoming
         place = Place(
             seed=self.seed,
             key=start.key,
             epoch=start.epoch,
             shard=shard,
-            batch_size=self.batch_size + (self.batch_size == 1),  # see `sampler.cut` for batches of one
+            batch_size=self.batch_size,
             num_threads=self._num_threads or distributed.default_num_threads(),
             device=device,
         )
@@ -323,14 +344,20 @@ class DataLoader:
         )
         # Drawn here, in the caller's thread: a sampler may use the global generators.
         order = self._order.epoch(start.epoch, start.key)
-        left = n - start.samples_seen
+        left = 0 if endless else n - start.samples_seen
         if 0 < left < shard.world_size and not (self.drop_last or self.pad_last):
             warnings.warn(
                 f"{left} samples of the epoch are left for {shard.world_size} ranks: some repeat one (valid is False)",
                 RuntimeWarning,
                 stacklevel=3,
             )
-        steps = iter_steps(order, n, start, self.batch_size, shard, self.drop_last, self.pad_last, self._order.strided)
+        if endless:
+            steps = iter_endless_steps(order, getattr(self._order, "n", None), start, self.batch_size)
+        else:
+            ends = self.drop_last, self.pad_last
+            steps = iter_steps(order, n, start, self.batch_size, shard, *ends, self._order.strided)
+        if isinstance(self.source, IterableSource):
+            self.source.snapshot = self._snapshot_at(start)
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.

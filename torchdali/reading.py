@@ -31,7 +31,7 @@ class Place(NamedTuple):
         key: of the pass, `state.Position.key`.
         epoch: the epoch, without its cycle.
         shard: this process.
-        batch_size: the largest number of rows that are asked for at once.
+        batch_size: samples a batch.
         num_threads: for decoding.
         device: where batches will arrive.
     """
@@ -46,11 +46,18 @@ class Place(NamedTuple):
 
 
 class Lent(dict[str, Any]):
-    """Columns whose arrays are somebody else's memory, until `release`."""
+    """Columns with something to them.
 
-    def __init__(self, columns: Columns, release: Callable[[], None]) -> None:
+    Attributes:
+        release: gives back the memory of their arrays.
+        snapshot: where their source stands behind them, where a position does not say so.
+    """
+
+    def __init__(
+        self, columns: Columns, release: Callable[[], None] | None = None, snapshot: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(columns)
-        self.release = release
+        self.release, self.snapshot = release, snapshot
 
 
 class Reading(Protocol):
@@ -75,10 +82,16 @@ class Source(Protocol):
         fields: the names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds.
         uses_dali: reading itself does.
+        endless: the epoch ends where reading does, and nobody knows before.
+        whole_batches: reading decides how many samples a batch has.
         inline: reading happens in the caller's thread, and so everything does.
     """
 
     uses_dali: bool
+    endless: bool
+
+    @property
+    def whole_batches(self) -> bool: ...
 
     @property
     def fields(self) -> tuple[str, ...]: ...

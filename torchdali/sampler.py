@@ -31,6 +31,12 @@ class Rows(NamedTuple):
     keys: NDArray[np.uint64]
 
 
+def rows_of(rows: Rows, size: int) -> Rows:
+    """So many rows from the first one on: a source that ends by itself may give fewer than were asked for, or more."""
+    start = rows.indices[0]
+    return Rows(np.arange(start, start + size), np.arange(size, dtype=np.uint64) + rows.keys[0])
+
+
 class EpochOrder(Protocol):
     """The order of one epoch."""
 
@@ -73,6 +79,26 @@ class Sequential:
 
     def fingerprint(self, world_size: int = 1) -> str:
         return "sequential"
+
+
+class Endless:
+    """0, 1, 2, ... for as long as the source goes on, or to a number of samples; each rank counts its own."""
+
+    strided = False
+
+    def __init__(self, n: int | None) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        if self.n is None:
+            raise TypeError("this epoch has no known length: it ends where its source does")
+        return self.n
+
+    def epoch(self, _epoch: int, _key: int) -> EpochOrder:
+        return lambda positions: Rows(positions, positions.astype(np.uint64))
+
+    def fingerprint(self, world_size: int = 1) -> str:
+        return "as it comes"
 
 
 class Shuffled:

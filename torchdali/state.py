@@ -10,6 +10,8 @@ from .errors import StateMismatchError
 VERSION = 1
 MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
+MAX_SAMPLES = 2**62  # of an epoch whose length nobody knows
+
 
 class Position(NamedTuple):
     """A place in the stream.
@@ -52,7 +54,8 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"a loader's state is a dict, got {type(state).__name__}")
-    limits = {"epoch": MAX_EPOCH, "cycle": MAX_EPOCH, "samples_seen": int(fingerprint["num_samples"])}
+    n = int(fingerprint["num_samples"])
+    limits = {"epoch": MAX_EPOCH, "cycle": MAX_EPOCH, "samples_seen": n if n >= 0 else MAX_SAMPLES}
     lines = []
     for name, expected in pack(Position(), fingerprint).items():
         value = state.get(name)

@@ -38,6 +38,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     blocking = False
     uses_dali = False
     inline = False
+    endless = whole_batches = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     paths: list[str] | None = None

@@ -41,7 +41,9 @@ class Plan:
         uniform: whether a field's images leave with one size; None: each batch shows.
     """
 
-    def __init__(self, transform: Any, kinds: Mapping[str, Kind], device: str, uniform: Callable[[str], bool | None]) -> None:
+    def __init__(
+        self, transform: Any, kinds: Mapping[str, Kind], device: str, uniform: Callable[[str], bool | None]
+    ) -> None:
         self.kinds = dict(kinds)
         self.pixels = [name for name, kind in kinds.items() if kind in PIXELS]
         self.encoded = [name for name in self.pixels if kinds[name] == "encoded"]

@@ -89,7 +89,8 @@ class Run:
             if not s.plan.split:
                 return works
             if s.engine == "pipeline":
-                traced = Traced(make_eager(), place.batch_size, place.num_threads)
+                # One more than a batch: see `sampler.cut` for batches of one.
+                traced = Traced(make_eager(), place.batch_size + (place.batch_size == 1), place.num_threads)
                 return traced(works)
             return _each(works, make_eager(), "decode", busy)
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..errors import leave_frame
 from ..images import readable, transcode
 from ..random import Rand
 from ..reading import Lent, Place, Source
-from ..sampler import EpochOrder, Rows, cut
+from ..sampler import EpochOrder, Rows, cut, rows_of
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 
@@ -39,6 +39,17 @@ class Step:
     end: Position
     rows: Rows
     valid: NDArray[np.bool_]
+
+
+def iter_endless_steps(order: EpochOrder, n: int | None, start: Position, batch_size: int) -> Iterator[Step]:
+    """Steps of which each rank counts its own, without an end or to `n` samples."""
+    at = start
+    while n is None or at.samples_seen < n:
+        stop = at.samples_seen + batch_size if n is None else min(at.samples_seen + batch_size, n)
+        positions = np.arange(at.samples_seen, stop)
+        end = at._replace(samples_seen=stop)
+        yield Step(at, end, order(positions), np.ones(len(positions), np.bool_))
+        at = end
 
 
 def iter_steps(
@@ -74,6 +85,7 @@ class Work:
         error: what went wrong; later stages pass it on.
         bad: the bad samples that were met.
         release: gives back the memory of what was read.
+        snapshot: where the source stands behind this step, where its end does not say so.
     """
 
     step: Step
@@ -88,6 +100,7 @@ class Work:
     error: BaseException | None = None
     bad: list[BadSample] = field(default_factory=list)
     release: Callable[[], None] | None = None
+    snapshot: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, step: Step) -> Work:
@@ -125,14 +138,24 @@ class Fetcher:
                 try:
                     if isinstance(columns, Exception):
                         raise columns
+                    if self.source.endless:
+                        self._fit(work, columns)
                     work.read = columns
                     if isinstance(columns, Lent):
-                        work.release = columns.release
+                        work.release, work.snapshot = columns.release, columns.snapshot
                     self.enter(work, columns)
                 except Exception as error:
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work
+
+    def _fit(self, work: Work, columns: Columns) -> None:
+        """Make the step as long as what came."""
+        size = max(len(column) for column in columns.values())
+        work.samples, work.valid = rows_of(work.samples, size), np.ones(size, np.bool_)
+        if not self.source.whole_batches:  # of those, positions count batches
+            end = work.step.end._replace(samples_seen=work.step.start.samples_seen + size)
+            work.step = replace(work.step, end=end)
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""

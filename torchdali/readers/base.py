@@ -66,6 +66,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
     inline = False
+    endless = whole_batches = False
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
 

@@ -1,5 +1,7 @@
 """Sources that are Python code, run in worker processes: datasets of torch, callbacks, iterables."""
 
+from .callback import BatchInfo, SampleInfo, SampleSource
+from .iterable import IterableSource
 from .mapped import PythonDataset
 
-__all__ = ["PythonDataset"]
+__all__ = ["BatchInfo", "IterableSource", "PythonDataset", "SampleInfo", "SampleSource"]

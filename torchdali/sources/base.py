@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..batch import Columns, Kind
 from ..datasets.base import BESIDE
 from ..errors import leave_frame
 from ..reading import Lent, Place, Reading
-from ..sampler import Rows
+from ..sampler import Rows, rows_of
 from ..workers import Result, Task, WorkerPool, preserved
 from .crew import Crew
 from .structure import Structure
+
+END = "__end__"  # a column of a result: whether the epoch ends behind it
 
 
 class PythonSource:
@@ -25,7 +29,8 @@ class PythonSource:
     """
 
     uses_dali = False
-    output: str = "tuple"
+    endless = False  # the epoch ends when the source says so
+    whole_batches = False  # it says too how many samples a batch has
     transform: Any = None
     crew: Crew
 
@@ -123,8 +128,19 @@ class PythonSource:
 
     def finish(self, columns: Columns, rows: Rows) -> Columns:
         """Columns as they came, with index and valid, in the order of the fields."""
-        beside: Columns = {"index": rows.indices, "valid": rows.indices >= 0}
+        if self.endless:
+            rows = rows_of(rows, size_of(columns))
+        beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
         return {name: columns[name] if name in columns else beside[name] for name in self.fields}
+
+
+def size_of(columns: Columns) -> int:
+    """How many samples columns hold."""
+    return max((len(column) for name, column in columns.items() if name != END), default=0)
+
+
+def _ends(columns: Columns) -> bool:
+    return bool(columns.get(END, [False])[0])
 
 
 def _ignore(index: int) -> None:
@@ -143,6 +159,10 @@ class LocalReading:
         self._source, self._payload, self._job = source, payload, source.job()
 
     def read(self, rows: Rows) -> Columns:
+        columns, _ = self._read(rows)
+        return columns
+
+    def _read(self, rows: Rows) -> tuple[Columns, bool]:
         seen: list[int] = []
         try:
             with preserved():
@@ -151,16 +171,19 @@ class LocalReading:
             raise mark(RuntimeError("a dataset must not raise StopIteration, and this one did"), seen, None) from error
         except Exception as error:
             raise mark(error, seen, None) from None
-        return self._source.finish(columns, rows)
+        return self._source.finish(columns, rows), _ends(columns)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         for some in rows:
             try:
-                columns = self.read(some)
+                columns, ends = self._read(some)
             except Exception as error:
                 yield leave_frame(error)
                 continue
-            yield columns
+            if size_of(columns):
+                yield columns
+            if ends:
+                return
 
 
 class PooledReading:
@@ -191,7 +214,11 @@ class PooledReading:
                 if result.error is not None:
                     yield mark(result.error, [result.index], result.worker)
                     continue
-                yield Lent(self._source.finish(result.columns, some), result.release)
+                columns = self._source.finish(result.columns, some)
+                if size_of(columns):
+                    yield Lent(columns, result.release)
+                if _ends(result.columns):
+                    return
         finally:
             crew.give_back(pool)
             if self._single is not None:

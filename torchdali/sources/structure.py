@@ -104,6 +104,13 @@ class Structure:
         return _walk(self.frame, (), None, fields)
 
 
+class _Built(NamedTuple):
+    """A dataclass of a frame: it may check its values, and names are none."""
+
+    cls: type
+    parts: dict[str, Any]
+
+
 def _children(value: Any) -> dict[Any, Any] | None:
     """The parts of a container by key; None for a value."""
     if isinstance(value, Mapping):
@@ -117,6 +124,8 @@ def _children(value: Any) -> dict[Any, Any] | None:
 
 def _walk(value: Any, path: Path, leaf: Callable[[Path], Any] | None, fields: Mapping[str, Any] | None = None) -> Any:
     """The same containers around what `leaf` gives for each path, or around the fields that the leaves name."""
+    if isinstance(value, _Built):
+        return _make(value.cls, {key: _walk(child, (), leaf, fields) for key, child in value.parts.items()})
     children = _children(value)
     if children is None:
         return fields[value] if fields is not None else leaf(path) if leaf is not None else None
@@ -125,18 +134,11 @@ def _walk(value: Any, path: Path, leaf: Callable[[Path], Any] | None, fields: Ma
         return type(value)(*parts.values()) if hasattr(value, "_fields") else tuple(parts.values())
     if isinstance(value, Mapping):
         return parts
-    return _Built(type(value), parts) if fields is None else _make(value, parts)
+    return _Built(type(value), parts)
 
 
-class _Built(NamedTuple):
-    """A dataclass of a frame: it may check its values, and names are none."""
-
-    cls: type
-    parts: dict[str, Any]
-
-
-def _make(value: Any, parts: dict[str, Any]) -> Any:
-    made = object.__new__(type(value))
+def _make(cls: type, parts: dict[str, Any]) -> Any:
+    made: Any = object.__new__(cls)
     for name, part in parts.items():
         object.__setattr__(made, name, part)
     return made

@@ -1,0 +1,153 @@
+"""DALI's external source: a callback that is asked for each sample, or each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..arguments import integer
+from ..batch import Columns
+from ..datasets.base import digest
+from ..reading import Place
+from ..sampler import Rows
+from ..workers import seeded
+from .base import END, LocalReading, PooledReading, PythonSource, make_reading
+from .structure import Structure
+
+
+class SampleInfo(NamedTuple):
+    """Which sample is asked for; DALI's words.
+
+    Attributes:
+        idx_in_epoch: its index within the epoch, on this rank.
+        idx_in_batch: its index within the batch.
+        iteration: the number of the batch within the epoch.
+        epoch_idx: the number of the epoch.
+    """
+
+    idx_in_epoch: int
+    idx_in_batch: int
+    iteration: int
+    epoch_idx: int
+
+
+class BatchInfo(NamedTuple):
+    """Which batch is asked for; DALI's words.
+
+    Attributes:
+        iteration: the number of the batch within the epoch.
+        epoch_idx: the number of the epoch.
+    """
+
+    iteration: int
+    epoch_idx: int
+
+
+class SampleSource(PythonSource):
+    """Samples from a callback, as DALI's `external_source(parallel=True)` takes them.
+
+    The callback gets a `SampleInfo` and returns a sample; with `batch=True` it gets a `BatchInfo` and returns one array
+    or list of samples for each field.  It raises StopIteration to end the epoch: the first iteration that has it ends
+    it for all workers, and the samples before it are the last batch.  Each rank asks its own callback for its own
+    samples, so shards are the callback's business, as in DALI.  It must answer the same question in the same way.
+
+    Args:
+        callback: the callback.
+        batch: it makes whole batches.
+        num_samples: of an epoch and rank, where that is known: the loader has a length then.
+        fields, ragged: as for `PythonDataset`.
+
+    Raises:
+        TypeError: it is not callable.
+    """
+
+    endless = True
+
+    def __init__(
+        self,
+        callback: Callable[[Any], Any],
+        *,
+        batch: bool = False,
+        num_samples: int | None = None,
+        fields: Sequence[str] | None = None,
+        ragged: Sequence[str] = (),
+    ) -> None:
+        if not callable(callback):
+            raise TypeError(
+                f"callback must be callable with a SampleInfo or BatchInfo, got {type(callback).__name__}: "
+                "for an iterable write IterableSource(...)"
+            )
+        super().__init__(fields, ragged)
+        self.callback, self.batch = callback, batch
+        self.whole_batches = bool(batch)
+        self.num_samples = None if num_samples is None else integer("num_samples", num_samples, 1)
+
+    def __len__(self) -> int:
+        if self.num_samples is None:
+            raise TypeError("a SampleSource has no length unless num_samples= says it")
+        return self.num_samples
+
+    def fingerprint(self) -> str:
+        """Of the callback's name and the options."""
+        name = getattr(self.callback, "__qualname__", type(self.callback).__qualname__)
+        return f"callback {name[:60]} {digest(self.batch, self.num_samples)}"
+
+    def job(self) -> Any:
+        return CallBack(self.callback, self.batch)
+
+    def first(self) -> Any:
+        return None
+
+    def reading(self, place: Place) -> LocalReading | PooledReading:
+        """What reads for one pass of a loader."""
+        structure = self.structure
+
+        def payload(rows: Rows) -> Any:
+            iteration = -(-int(rows.indices[0]) // place.batch_size)
+            return place.seed, place.key, place.epoch, iteration, rows.indices.tolist(), structure
+
+        return make_reading(self, payload)
+
+
+class CallBack:
+    """What runs in a worker."""
+
+    def __init__(self, callback: Callable[[Any], Any], batch: bool) -> None:
+        self.dataset = callback
+        self._batch = batch
+
+    def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
+        if payload[0] == "describe":
+            progress(0)
+            seeded(0, 0, 0)
+            if self._batch:
+                (first, *_) = _rows(self.dataset(BatchInfo(0, 0)))
+            else:
+                first = self.dataset(SampleInfo(0, 0, 0, 0))
+            return {"structure": [Structure.of(first, payload[1])]}
+        seed, key, epoch, iteration, indices, structure = payload
+        rows: list[list[Any]] = []
+        ended = False
+        try:
+            if self._batch:
+                progress(indices[0])
+                seeded(seed, key, indices[0])
+                rows = [structure.values(sample) for sample in _rows(self.dataset(BatchInfo(iteration, epoch)))]
+            else:
+                for place, index in enumerate(indices):
+                    progress(index)
+                    seeded(seed, key, index)
+                    rows.append(structure.values(self.dataset(SampleInfo(index, place, iteration, epoch))))
+        except StopIteration:
+            ended = True
+        columns: Columns = structure.columns(rows)
+        return {**columns, END: [ended]}
+
+
+def _rows(batch: Any) -> list[Any]:
+    """The samples of a batch that is one array or list of samples for each field."""
+    if isinstance(batch, Mapping):
+        return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+    if isinstance(batch, tuple):
+        return list(zip(*batch, strict=True))
+    return list(batch)

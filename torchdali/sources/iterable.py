@@ -1,0 +1,331 @@
+"""Iterable datasets of torch, and any iterable: each worker iterates its part."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from torch.utils.data._utils import worker as torch_worker
+
+from ..arguments import one_of
+from ..batch import Columns
+from ..datasets.base import digest
+from ..errors import StateMismatchError, leave_frame
+from ..reading import Lent, Place
+from ..sampler import Rows
+from ..workers import Task, WorkerPool, preserved, seeded
+from .base import PythonSource, mark, size_of
+from .structure import Structure
+
+ENDED, STATE, TAKEN, SHARDS = "__ended__", "__state__", "__taken__", "__shards__"
+
+
+class IterableSource(PythonSource):
+    """An `IterableDataset`, or any iterable that can be iterated again, read in order.
+
+    `DataLoader(dataset, num_workers=2)` wraps an `IterableDataset` in it.  Each worker iterates a copy and makes whole
+    batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
+
+    The state holds each worker's: `state_dict` of the dataset where it has one (with `load_state_dict`), else how many
+    samples were taken, which a resume iterates again, with a warning.
+
+    Args:
+        dataset: the iterable.
+        shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
+            does so by itself, for workers and ranks.  "auto": "skip", but for workers where it asks
+            `torch.utils.data.get_worker_info` who it is.
+        fields, ragged: as for `PythonDataset`.
+
+    Raises:
+        TypeError: it can't be iterated, or only once.
+    """
+
+    endless = True
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        *,
+        shard: str = "auto",
+        fields: Sequence[str] | None = None,
+        ragged: Sequence[str] = (),
+    ) -> None:
+        if isinstance(dataset, Iterator) and not hasattr(dataset, "state_dict"):
+            raise TypeError(
+                f"{type(dataset).__name__} can be iterated only once: write an object whose __iter__ begins anew"
+            )
+        if not hasattr(dataset, "__iter__"):
+            raise TypeError(f"an iterable is needed, got {type(dataset).__name__}")
+        one_of("shard", shard, ("auto", "skip", "none"))
+        super().__init__(fields, ragged)
+        self.dataset, self.shard = dataset, shard
+        self.snapshot: dict[str, Any] | None = None  # where to go on, set by the loader for the next pass
+        self.warned = False
+        self._local: Iterate | None = None  # one for all passes, since it knows the dataset's first state
+
+    def fingerprint(self) -> str:
+        """Of the dataset's type."""
+        own = getattr(self.dataset, "fingerprint", None)
+        return f"iterable {type(self.dataset).__name__[:60]} {digest(own() if callable(own) else None)}"
+
+    def job(self) -> Any:
+        if self._local is None:
+            self._local = Iterate(self.dataset, self.shard)
+        return self._local
+
+    def first(self) -> Any:
+        return None
+
+    def check_snapshot(self, snapshot: Any) -> dict[str, Any]:
+        """What a state holds of the workers, if it fits.
+
+        Raises:
+            StateMismatchError: another number of workers, or no such thing.
+        """
+        workers = snapshot.get("workers") if isinstance(snapshot, dict) else None
+        count = max(1, self.crew.options.num_workers)
+        if not isinstance(workers, list) or not all(isinstance(one, dict) for one in workers):
+            raise StateMismatchError(f"the state of an iterable holds its workers' states, got {snapshot!r:.100}")
+        if len(workers) != count:
+            raise StateMismatchError(
+                f"num_workers: expected {count}, got {len(workers)}: the batches of an iterable depend on it"
+            )
+        checked: dict[str, Any] = snapshot
+        return checked
+
+    def reading(self, place: Place) -> IterableReading:
+        """What reads for one pass of a loader."""
+        return IterableReading(self, place)
+
+
+_passes = itertools.count()
+
+
+class IterableReading:
+    """A pass over an iterable.
+
+    Attributes:
+        snapshots: where the workers stand behind each batch that was read and not handed over yet, oldest first.
+    """
+
+    def __init__(self, source: IterableSource, place: Place) -> None:
+        self._source, self._place = source, place
+        self._pool: WorkerPool | None = None
+        self._count = max(1, source.crew.options.num_workers)
+        self._number = next(_passes)  # a pass may be begun twice
+        resumed = source.snapshot
+        source.snapshot = None
+        self._workers: list[dict[str, Any]] = copy.deepcopy(
+            resumed["workers"] if resumed else [{"taken": 0, "state": None, "ended": False} for _ in range(self._count)]
+        )
+        self._turn = resumed["turn"] if resumed else 0
+        if any(worker["taken"] and worker["state"] is None and not worker["ended"] for worker in self._workers):
+            warnings.warn(
+                f"{type(source.dataset).__name__} has no state_dict: "
+                f"{sum(worker['taken'] for worker in self._workers)} samples are iterated again to go on there",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        return self._from_workers(rows) if self._source.crew.options.num_workers else self._from_here(rows)
+
+    def read(self, rows: Rows) -> Columns:
+        raise TypeError("a sample of an iterable can't be read again")
+
+    def cancel(self) -> None:
+        """End the stream without waiting for the workers."""
+        if self._pool is not None:
+            self._pool.cancel()
+
+    def _payload(self, worker: int) -> Any:
+        place, first = self._place, self._workers[worker]
+        return (
+            (place.seed, place.key, worker, self._count, tuple(place.shard), self._number),
+            place.batch_size,
+            dict(first),
+            self._source.structure,
+        )
+
+    def _turns(self) -> Iterator[int]:
+        """Whose turn it is; workers that have ended are passed over."""
+        for worker in itertools.islice(itertools.cycle(range(self._count)), self._turn, None):
+            if all(one["ended"] for one in self._workers):
+                return
+            if not self._workers[worker]["ended"]:
+                yield worker
+
+    def _take(self, worker: int, result: Columns) -> Columns:
+        """A worker's answer: its columns, and where it stands now."""
+        columns = dict(result)
+        ended, state, taken = columns.pop(ENDED)[0], columns.pop(STATE)[0], columns.pop(TAKEN)[0]
+        shares = columns.pop(SHARDS)[0] and self._source.shard == "auto" and self._place.shard.world_size > 1
+        if shares and not self._source.warned:
+            self._source.warned = True
+            warnings.warn(
+                f"{type(self._source.dataset).__name__} shares itself among workers, and each rank takes every "
+                f"{self._place.shard.world_size}th sample of that: if it knows of ranks too, write shard='none'",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._workers[worker] = {"taken": int(taken), "state": state, "ended": bool(ended)}
+        return columns
+
+    def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
+        finished = self._source.finish(columns, some)
+        snapshot = {"turn": (worker + 1) % self._count, "workers": [dict(one) for one in self._workers]}
+        return Lent(finished, release, snapshot)
+
+    def _from_workers(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        asked = iter(rows)
+        crew = self._source.crew
+        pool = self._pool = crew.lease()
+        tasks = (Task(number, self._payload(worker), worker) for number, worker in enumerate(self._turns()))
+        try:
+            for result in pool.run(tasks):
+                if result.error is not None:
+                    if next(asked, None) is not None:
+                        yield mark(result.error, [result.index], result.worker)
+                    continue
+                columns = self._take(result.worker, result.columns)
+                if not size_of(columns):
+                    result.release()
+                    continue
+                some = next(asked, None)
+                if some is None:
+                    return
+                yield self._give(columns, some, result.worker, result.release)
+        finally:
+            crew.give_back(pool)
+
+    def _from_here(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        job, asked = self._source.job(), iter(rows)
+        while not self._workers[0]["ended"]:
+            seen: list[int] = []
+            try:
+                with preserved():
+                    columns = self._take(0, job(self._payload(0), seen.append))
+            except Exception as error:
+                if next(asked, None) is not None:
+                    yield leave_frame(mark(error, seen, None))
+                continue
+            if not size_of(columns):
+                return
+            some = next(asked, None)
+            if some is None:
+                return
+            yield self._give(columns, some, 0)
+
+
+class Iterate:
+    """What runs in a worker: one pass at a time, begun where the first task says."""
+
+    def __init__(self, dataset: Any, shard: str) -> None:
+        self.dataset = dataset
+        self._shard = shard
+        self._pass: Any = None
+        self._asked = False
+        self._initial: Any = None
+
+    def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
+        if payload[0] == "describe":
+            progress(0)
+            return {"structure": [Structure.of(self._peek(), payload[1])]}
+        key, n, begin, structure = payload
+        if self._pass is None or self._pass[0] != key:
+            self._begin(key, begin, progress)
+        rows: list[list[Any]] = []
+        ended = False
+        while len(rows) < n:
+            progress(self._taken)
+            try:
+                sample = self._next()
+            except StopIteration:
+                ended = True
+                break
+            if self._mine():
+                rows.append(structure.values(sample))
+        state = self.dataset.state_dict() if _has_state(self.dataset) else None
+        columns: Columns = structure.columns(rows)
+        return {**columns, ENDED: [ended], STATE: [state], TAKEN: [self._taken], SHARDS: [self._asked]}
+
+    def _peek(self) -> Any:
+        """The first sample, with the dataset left as it was."""
+        state = self.dataset.state_dict() if _has_state(self.dataset) else None
+        seeded(0, 0, 0)
+        try:
+            return next(iter(self.dataset))
+        except StopIteration:
+            raise ValueError("the iterable is empty") from None
+        finally:
+            if state is not None:
+                self.dataset.load_state_dict(state)
+
+    def _begin(self, key: Any, begin: dict[str, Any], progress: Callable[[int], None]) -> None:
+        self._pass, self._asked = (key,), False
+        self._taken: int = 0
+        self._watch_worker_info()
+        if _has_state(self.dataset):
+            if self._initial is None:
+                self._initial = copy.deepcopy(self.dataset.state_dict())
+            # A pass that was not begun in the middle begins at the start, whatever became of the one before.
+            self.dataset.load_state_dict(copy.deepcopy(self._initial if begin["state"] is None else begin["state"]))
+        seeded(key[0], key[1], key[2] << 40)
+        self._iterator = iter(self.dataset)
+        if begin["state"] is not None:
+            self._taken = begin["taken"]
+            return
+        while self._taken < begin["taken"]:
+            progress(self._taken)
+            try:
+                self._next()
+            except StopIteration:
+                return
+
+    def _next(self) -> Any:
+        # Each sample from its own numbers, so that it is the same after a resume.
+        seed, key, worker, *_ = self._pass[0]
+        seeded(seed, key, worker << 40 | self._taken + 1)
+        sample = next(self._iterator)
+        self._taken += 1
+        return sample
+
+    def _mine(self) -> bool:
+        """Whether the sample that was taken last is this worker's and this rank's."""
+        _, _, worker, workers, (rank, world_size), _ = self._pass[0]
+        if self._shard == "none":
+            return True
+        if self._shard == "auto" and self._asked:
+            workers, worker = 1, 0
+        return bool((self._taken - 1) % (workers * world_size) == rank * workers + worker)
+
+    def _watch_worker_info(self) -> None:
+        info = torch_worker._worker_info
+        if info is not None and not isinstance(info, _Watched):
+            info = torch_worker._worker_info = _Watched(**{name: getattr(info, name) for name in _INFO})
+        if info is not None:
+            info.__dict__["asked"] = self._note
+
+    def _note(self) -> None:
+        self._asked = True
+
+
+_INFO = ("id", "num_workers", "seed", "dataset")
+
+
+class _Watched(torch_worker.WorkerInfo):
+    """torch's WorkerInfo that tells when somebody asks which worker this is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "id":
+            note = object.__getattribute__(self, "__dict__").get("asked")
+            if note is not None:
+                note()
+        return object.__getattribute__(self, name)
+
+
+def _has_state(dataset: Any) -> bool:
+    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
