@@ -19,8 +19,8 @@ PACKAGE = ROOT / "torchdali"
 LAYERS = [
     "errors", "arguments", "_dali", "random", "permutation", "distributed", "sampler", "state", "batch", "images",
     "storage", "components", "reading",
-    "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar", "datasets.numpy",
-    "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
+    "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar",
+    "datasets.numpy", "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
     "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.checks",
     "readers.index_files", "readers.arrays", "readers.files", "readers.tars", "readers.records", "readers.lmdbs",
     "readers.coco", "readers.nemo", "readers.video", "readers.fits", "readers.experimental", "readers",

@@ -259,7 +259,8 @@ class Rows:
     def copied(self) -> NDArray[Any] | list[NDArray[Any]]:
         """All samples in memory of their own: one array where they are uniform, else one a sample, side by side."""
         shapes = self.shapes()
-        sizes = [math.prod(shape) for shape in shapes]
+        flat_already = len(shapes[0]) == 1
+        sizes = [shape[0] for shape in shapes] if flat_already else [math.prod(shape) for shape in shapes]
         flat = np.empty(sum(sizes), np.asarray(self.storage[0]).dtype)
         # One call for all; `storage[i]` takes longer for each sample than copying it.
         self.storage.copy_to_external(ctypes.c_void_p(flat.ctypes.data))
@@ -267,7 +268,7 @@ class Rows:
             return flat.reshape(len(shapes), *shapes[0])
         ends = np.cumsum(sizes).tolist()
         parts = [flat[end - size : end] for end, size in zip(ends, sizes)]
-        if len(shapes[0]) > 1:
+        if not flat_already:
             parts = [part.reshape(shape) for part, shape in zip(parts, shapes)]
         return parts
 

@@ -49,6 +49,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         raise ValueError("drop_last and pad_last exclude each other")
     if given["persistent_workers"] and not given["num_workers"]:
         raise ValueError("persistent_workers needs num_workers > 0")
+    if given["multiprocessing_context"] is not None and not given["num_workers"]:
+        raise ValueError(f"multiprocessing_context={given['multiprocessing_context']!r} needs num_workers > 0")
 
 
 def integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:

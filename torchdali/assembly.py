@@ -44,6 +44,8 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
             f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "
             "ImageFolder(root), FileDataset(paths, labels), a dataset of torch, or one of torchdali.readers"
         )
+    if isinstance(source, PythonDataset) and not len(source):
+        raise ValueError("the dataset is empty")
     source.crew = Crew(workers, source.job())
     return source
 

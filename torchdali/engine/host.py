@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class HostStage:
         names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.rows]
         names += [name for name in work.rows if name not in plan.kinds]
         try:
-            with torch.cuda.stream(self._stream):  # no effect for None
+            with torch.cuda.stream(self._stream) if self._stream else nullcontext():
                 work.batch = {name: self._field(name, work) for name in names}
         finally:
             if self._stream:

@@ -171,7 +171,8 @@ class Fetcher:
                 sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
             else:
                 sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
-        work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
+        if sizes:
+            work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
 
     def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
         # A context for each thread that comes here; of this device, since the default one would be GPU 0.

@@ -63,23 +63,30 @@ class ShardedReading:
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
         """The columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
+        n = len(positions)
+        if self._shards == self._place.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
+            # By far the most common case: one shard, and the rows behind those that were read last.
+            cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
+            return self._reader.columns(cursor.read(n), positions)
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
             # Rows that repeat fill up a batch.
             wanted, back = np.unique(ordinals[mine], return_inverse=True)
             first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
-            cursor = cursors.get(shard)
-            if cursor is None or cursor.age != first:
-                cursor = cursors[shard] = self._cursor(shard, first, context, chunk)
-            got = cursor.read(n)
-            if len(shards) == len(mine) and np.array_equal(back, np.arange(n)):
-                return self._reader.columns(got, positions)  # by far the most common case: nothing to sort
+            got = self._at(shard, first, cursors, context, chunk).read(n)
             outputs = outputs or [[None] * len(positions) for _ in got]
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
         return self._reader.columns([_stack(output) for output in outputs], positions)
+
+    def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
+        """The shard's cursor, made anew where it stands elsewhere."""
+        cursor = cursors.get(shard)
+        if cursor is None or cursor.age != age:
+            cursor = cursors[shard] = self._cursor(shard, age, context, chunk)
+        return cursor
 
     def _cursor(self, shard: int, age: int, context: Any, chunk: int) -> Cursor:
         place, number = self._place, int(self._order[shard])
