@@ -175,9 +175,47 @@ def caffe2_case(root: Path) -> Case:
     return Case(lambda **kw: readers.Caffe2(path=root, **kw), samples, images=True)
 
 
-def manifest(path: Path, entries: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return path
+def coco_case(root: Path) -> Case:
+    """Boxes of 0 to 2 objects an image."""
+    (root / "images").mkdir(parents=True)
+    images, annotations, samples = [], [], []
+    for i in range(N):
+        (root / "images" / f"{i:03d}.jpg").write_bytes(image_file(i))
+        images.append({"id": i + 1, "file_name": f"{i:03d}.jpg", "width": 20 + i, "height": 30 - i})
+        boxes = [[float(k), 2.0, 3.0 + k, 4.5] for k in range(i % 3)]
+        for k, box in enumerate(boxes):
+            annotations.append(
+                {"id": 10 * i + k, "image_id": i + 1, "category_id": 7 + k, "bbox": box, "area": 9.0, "iscrowd": 0}
+            )
+        samples.append(
+            (
+                octets(image_file(i)),
+                np.array(boxes, np.float32).reshape(-1, 4),
+                np.arange(1, i % 3 + 1, dtype=np.int32),
+                i + 1,
+            )
+        )
+    categories = [{"id": 7, "name": "cat"}, {"id": 8, "name": "dog"}]
+    (root / "coco.json").write_text(
+        json.dumps({"images": images, "annotations": annotations, "categories": categories})
+    )
+    options = {"file_root": root / "images", "annotations_file": root / "coco.json", "image_ids": True}
+    return Case(lambda **kw: readers.COCO(**options, **kw), samples, full=True, images=True)
+
+
+def nemo_case(root: Path) -> Case:
+    import soundfile
+
+    root.mkdir()
+    lines, samples = [], []
+    for i in range(N):
+        audio = np.random.default_rng(i).uniform(-0.5, 0.5, 40 + 7 * i)
+        soundfile.write(root / f"{i:03d}.wav", audio, 8000, subtype="PCM_16")
+        stored, _ = soundfile.read(root / f"{i:03d}.wav", dtype="float32")
+        lines.append({"audio_filepath": str(root / f"{i:03d}.wav"), "duration": len(audio) / 8000, "text": f"wört {i}"})
+        samples.append((stored, 8000, f"wört {i}"))
+    (root / "manifest.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Case(lambda **kw: readers.NemoAsr(manifest_filepaths=[root / "manifest.json"], **kw), samples, full=True)
 
 
 CASES: dict[str, Callable[[Path], Case]] = {
@@ -188,4 +226,6 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "MXNet": mxnet_case,
     "Caffe": caffe_case,
     "Caffe2": caffe2_case,
+    "COCO": coco_case,
+    "NemoAsr": nemo_case,
 }

@@ -342,3 +342,24 @@ def test_threads_memory_and_files_are_flat_over_breaks_seeks_and_bad_samples(tmp
     last = me.num_threads(), me.num_fds(), me.memory_info().rss
     assert last[0] <= first[0] + 1 and last[1] <= first[1] + 1
     assert last[2] - first[2] < 30 * 2**20
+
+
+def test_dali_in_a_forked_process_is_an_error_and_no_hang(folder):
+    """Somebody's own operators too, not only the loader's."""
+    script = textwrap.dedent(
+        f"""
+        import os, sys, torch, torchdali as td
+        from torchdali import transforms as T
+        import nvidia.dali.experimental.dynamic as ndd
+        next(iter(td.DataLoader(td.ImageFolder({str(folder)!r}), transform=T.Resize((8, 8)), device="cpu")))
+        child = os.fork()
+        if not child:
+            try:
+                ndd.flip(ndd.as_tensor(torch.zeros(4, 4, 3, dtype=torch.uint8), layout="HWC"), horizontal=1).evaluate()
+            except RuntimeError as error:
+                os._exit(7 if "forked" in str(error) else 8)
+            os._exit(9)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 7

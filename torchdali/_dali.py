@@ -45,7 +45,17 @@ def dynamic() -> ModuleType:
     import nvidia.dali.experimental.dynamic as ndd
 
     _used_by.append(os.getpid())
+    os.register_at_fork(after_in_child=_refuse_in_child)
     return ndd
+
+
+def _refuse_in_child() -> None:
+    """In a forked process every operator would wait for threads that did not come along: let it raise instead."""
+
+    def current() -> Any:
+        check_process()
+
+    dynamic().EvalContext.current = staticmethod(current)
 
 
 def check_process() -> None:

@@ -2,9 +2,11 @@
 
 from .arrays import Numpy
 from .base import Reader
+from .coco import COCO
 from .files import File
 from .lmdbs import Caffe, Caffe2
+from .nemo import NemoAsr
 from .records import MXNet, TFRecord
 from .tars import Webdataset
 
-__all__ = ["Caffe", "Caffe2", "File", "MXNet", "Numpy", "Reader", "TFRecord", "Webdataset"]
+__all__ = ["COCO", "Caffe", "Caffe2", "File", "MXNet", "NemoAsr", "Numpy", "Reader", "TFRecord", "Webdataset"]
