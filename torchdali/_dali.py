@@ -9,6 +9,7 @@ import ast
 import base64
 import ctypes
 import functools
+import gc
 import math
 import os
 import re
@@ -56,6 +57,7 @@ def _refuse_in_child() -> None:
         check_process()
 
     dynamic().EvalContext.current = staticmethod(current)
+    gc.freeze()  # DALI's objects abort the process if they are destroyed here
 
 
 def check_process() -> None:

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from .errors import TorchDaliError
+from .errors import RankMismatchError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 MAX_VALUES = 4  # of one fact in a message
-
-
-class RankMismatchError(TorchDaliError, RuntimeError):
-    """The ranks of one job do not read one stream, or crowd on one GPU; one line for each difference."""
 
 
 def check_agreement(

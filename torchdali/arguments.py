@@ -45,6 +45,11 @@ def check_arguments(given: Mapping[str, Any]) -> None:
         raise TypeError(f"pad_value must be a number, got {pad_value!r}")
     if mesh is not None and not hasattr(mesh, "get_local_rank"):
         raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
+    group = given["process_group"]
+    if group is not None and not hasattr(group, "rank"):
+        raise TypeError(f"process_group must be a torch ProcessGroup that this process is in, got {group!r:.80}")
+    if mesh is not None and group is not None:
+        raise ValueError("mesh and process_group exclude each other")
     if given["drop_last"] and given["pad_last"]:
         raise ValueError("drop_last and pad_last exclude each other")
     if given["persistent_workers"] and not given["num_workers"]:

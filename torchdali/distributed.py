@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -40,8 +41,8 @@ def check_shard(rank: int | None, world_size: int | None) -> Shard | None:
     return Shard(rank, world_size)
 
 
-def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
-    """Explicit > mesh > torch.distributed > torchrun's environment > alone.
+def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None, group: ProcessGroup | None = None) -> Shard:
+    """Explicit > mesh or process group > torch.distributed > torchrun's environment > alone.
 
     Raises:
         RuntimeError: WORLD_SIZE without RANK and without a process group.
@@ -56,6 +57,8 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
             raise ValueError(f"this process is not in the mesh it was given: {mesh}")
         return Shard(mesh.get_local_rank(), mesh.size())
     dist = torch.distributed
+    if group is not None:
+        return Shard(dist.get_rank(group), dist.get_world_size(group))
     if dist.is_available() and dist.is_initialized():
         return Shard(dist.get_rank(), dist.get_world_size())
     world_size = _env("WORLD_SIZE", 1)
@@ -70,6 +73,28 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None) -> Shard:
     if rank >= world_size:
         raise ValueError(f"the environment variables RANK={rank} and WORLD_SIZE={world_size} do not fit together")
     return Shard(rank, world_size)
+
+
+def resolve_group(explicit: Shard | None, mesh: DeviceMesh | None, group: ProcessGroup | None) -> ProcessGroup | None:
+    """The process group of the ranks that share one stream, or None where there is none to ask."""
+    if explicit is not None:
+        return None  # the caller's own count, whose group nobody knows
+    if mesh is not None:
+        return mesh.get_group()
+    dist = torch.distributed
+    if group is None and dist.is_available() and dist.is_initialized():
+        return dist.group.WORLD
+    return group
+
+
+def own_gpu(device: torch.device) -> str:
+    """A name of a GPU that a rank should have alone; "" for the CPU, and where there are not enough GPUs for that.
+
+    Without LOCAL_WORLD_SIZE, several visible GPUs are taken to be enough.
+    """
+    if device.type != "cuda" or torch.cuda.device_count() < max(2, _env("LOCAL_WORLD_SIZE", 1)):
+        return ""
+    return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_properties(device).uuid}"
 
 
 def resolve_device(device: str | int | torch.device | None) -> torch.device:

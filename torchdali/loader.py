@@ -11,6 +11,7 @@ import torch
 
 from . import distributed
 from ._dali import check_process
+from .agreement import check_agreement
 from .arguments import check_arguments, integer, refuse_torch_arguments
 from .assembly import as_order, as_source
 from .batch import BadSample
@@ -30,13 +31,14 @@ from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 
 class DataLoader:
     """Batches of a dataset as torch tensors; each one a pure function of (dataset, seed, epoch, position).
 
-    A plain class with torch's attributes, which Lightning, Accelerate and others take as it is.
+    A plain class with torch's attributes, which trainers take as it is.
 
     Args:
         dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
@@ -55,6 +57,7 @@ class DataLoader:
         num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
         rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
         mesh: the 1-d data-parallel `DeviceMesh`.
+        process_group: the data-parallel process group instead.
         engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
@@ -77,7 +80,7 @@ class DataLoader:
         ValueError, TypeError: an argument that cannot be meant.
     """
 
-    # What trainers read of torch's loader.
+    # What trainers read of torch's loader; they would build torch's own workers around ours.
     num_workers = 0
     pin_memory = False
     pin_memory_device = ""
@@ -89,8 +92,7 @@ class DataLoader:
     persistent_workers = False
     in_order = True
     collate_fn = staticmethod(only)
-    _is_accelerate_prepared = True
-    use_stateful_dataloader = True
+    _is_accelerate_prepared = use_stateful_dataloader = True
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class DataLoader:
         rank: int | None = None,
         world_size: int | None = None,
         mesh: DeviceMesh | None = None,
+        process_group: ProcessGroup | None = None,
         engine: Literal["auto", "eager", "pipeline", "debug"] = "auto",
         output: Literal["tuple", "dict"] = "tuple",
         on_bad_sample: Policy = "raise",
@@ -154,7 +157,7 @@ class DataLoader:
         self.transform, self.output = transform, output
         self._timeout, self._policy, self._pad_value = float(timeout), on_bad_sample, pad_value
         self._explicit = distributed.check_shard(rank, world_size)
-        self._mesh = mesh
+        self._mesh, self._group = mesh, process_group
         self._device = None if device is None else distributed.check_device(device)
         self._engine = engine
 
@@ -169,7 +172,7 @@ class DataLoader:
 
         self._made_plan: Plan | None = None
         if not isinstance(source, PythonSource):  # of those, a sample would have to be made
-            self._plan  # noqa: B018  # raises for a transform that can't be
+            _ = self._plan  # raises for a transform that can't be
 
     # Epochs
 
@@ -182,7 +185,7 @@ class DataLoader:
         """Batches of a whole epoch; the same on every rank, and after a resume.
 
         Raises:
-            TypeError: nobody knows before the source ends.
+            TypeError: nobody knows it before the source ends.
         """
         if self.source.endless:
             return -(-self.num_samples // self.batch_size)
@@ -205,7 +208,8 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         """A pass over the epoch, or over its rest after `load_state_dict`.
 
-        Nothing happens before its first `next`.  Several may be open; the state follows the one begun last.
+        Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
+        of them have to come.  Several passes may be open; the state follows the one begun last.
         """
         return LoaderIterator(self)
 
@@ -214,7 +218,7 @@ class DataLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands behind the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
 
-        Of an `IterableSource`, it holds this rank's workers' states too.
+        That of an `IterableSource` holds its workers too.
         """
         state = pack(self._progress.position, self._fingerprint())
         if isinstance(self.source, IterableSource):
@@ -294,35 +298,36 @@ class DataLoader:
     @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._choose()[0]
+        return self._plan.choose(self._engine, self.source.whole_batches)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._choose()[1]
-
-    def _choose(self) -> tuple[str, str]:
-        why_not = self._plan.why_not_traced
-        if self.source.whole_batches:
-            why_not = "a pipeline has a largest batch size, and the source decides how large batches are"
-        if self._engine == "pipeline" and why_not:
-            return "eager", why_not
-        if self._engine != "auto":
-            return self._engine, f"engine={self._engine!r} was asked for"
-        return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
+        return self._plan.choose(self._engine, self.source.whole_batches)[1]
 
     def _shard(self) -> distributed.Shard:
-        return distributed.resolve_shard(self._explicit, self._mesh)
+        return distributed.resolve_shard(self._explicit, self._mesh, self._group)
+
+    def _agree(self, start: Position, device: torch.device) -> None:
+        """All ranks stand at the same place of the same stream; a collective."""
+        group = distributed.resolve_group(self._explicit, self._mesh, self._group)
+        if group is not None:
+            facts = {**pack(start, self._fingerprint()), "batch_size": self.batch_size}
+            facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
+            if self.source.endless:
+                del facts["samples_seen"]  # each rank counts its own
+            check_agreement(facts, group, gpu=distributed.own_gpu(device), device=device)
 
     def _begin(self) -> tuple[int, Position, Run]:
         """Start a pass; everything that depends on this process is looked up here."""
         check_process()
         shard, device = self._shard(), self.device
+        start = self._progress.upcoming
+        self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         endless = self.source.endless
         n = 0 if endless else self.num_samples
         if not endless:
             num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
-        start = self._progress.upcoming
         place = Place(
             seed=self.seed,
             key=start.key,

@@ -1,4 +1,4 @@
-"""What four ranks say of each other: `agree.py FOLDER OUT`.  Each writes OUT/RANK.json."""
+"""What four ranks say of each other, and stream.py's part: `agree.py FOLDER OUT CELLS`.  Each writes OUT/RANK.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import nvidia.dali.experimental.dynamic as ndd
 import torch.distributed as dist
-from stream import make_loader
+from stream import make_loader, read_cells
 from torch.distributed.device_mesh import init_device_mesh
 
 import torchdali as td
@@ -52,7 +52,7 @@ def facts_of(loader: td.DataLoader) -> dict[str, int | str]:
     return {**loader.state_dict(), "batch_size": loader.batch_size}
 
 
-def main(folder: str, out: str) -> None:
+def main(folder: str, out: str, cells: str) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.group.WORLD
     lonely = dist.new_group(timeout=timedelta(seconds=2))
@@ -94,12 +94,37 @@ def main(folder: str, out: str) -> None:
             loader.set_epoch(3)
         found["another epoch"] = message(lambda: check_agreement(facts_of(loader), world))
 
+    def first(numbers: int = 40, batch_size: int = 4, **arguments: Any) -> str | None:
+        """What the loader's first batch says."""
+        data = td.InMemoryDataset(number=range(numbers))
+
+        def read() -> None:
+            with td.DataLoader(data, batch_size, shuffle=True, device="cpu", **arguments) as loader:
+                next(iter(loader))
+
+        return message(read)
+
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    own = groups[rank % 2]
+    found["loaders"] = {
+        "equal": first(),
+        "seed": first(seed=rank),
+        "batch_size": first(batch_size=4 + (rank == 2)),
+        "drop_last": first(drop_last=rank == 0),
+        "dataset": first(numbers=40 + (rank == 3)),
+        "explicit": first(seed=rank, rank=0, world_size=1),
+        "group": first(seed=rank % 2, process_group=own),
+        "group, seed": first(seed=rank // 2, process_group=own),
+        "not in the group": first(process_group=groups[1 - rank % 2]),
+    }
     found["streams"] = {
+        "process group": stream(folder, process_group=own),
         "dp": stream(folder),
         "dp x tp": stream(folder, mesh=grid["dp"]),
         "pp x dp": stream(folder, mesh=stages["dp"]),
         "noise": noise(folder, mesh=grid["dp"]),
     }
+    read_cells(folder, out, cells)
     if rank != 3:
         found["nobody came"] = check(lonely)
     Path(out, f"{rank}.json").write_text(json.dumps(found))

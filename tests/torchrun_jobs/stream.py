@@ -49,16 +49,19 @@ def run(loader: td.DataLoader, accumulate: int, stop: int | None) -> list[dict[s
     return steps
 
 
-def main(folder: str, out: str, cells: str) -> None:
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+def read_cells(folder: str, out: str, cells: str) -> None:
     for cell in json.loads(cells):
         with make_loader(folder, cell["batch_size"]) as loader:
             if cell["state"]:
                 loader.load_state_dict(json.loads(Path(out, f"{cell['state']}.0.json").read_text())["state"])
             steps = run(loader, cell["accumulate"], cell["stop"])
             found = {"steps": steps, "state": loader.state_dict(), "length": len(loader)}
-        Path(out, f"{cell['name']}.{rank}.json").write_text(json.dumps(found))
+        Path(out, f"{cell['name']}.{dist.get_rank()}.json").write_text(json.dumps(found))
+
+
+def main(folder: str, out: str, cells: str) -> None:
+    dist.init_process_group("gloo")
+    read_cells(folder, out, cells)
     dist.destroy_process_group()
 
 

@@ -106,6 +106,22 @@ class Plan:
                     )
         return None
 
+    def choose(self, engine: str, whole_batches: bool) -> tuple[str, str]:
+        """The execution for the one that was asked for, and why.
+
+        Args:
+            engine: "eager", "pipeline", "debug" or "auto".
+            whole_batches: the source decides how large batches are.
+        """
+        why_not = self.why_not_traced
+        if whole_batches:
+            why_not = "a pipeline has a largest batch size, and the source decides how large batches are"
+        if engine == "pipeline" and why_not:
+            return "eager", why_not
+        if engine != "auto":
+            return engine, f"engine={engine!r} was asked for"
+        return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
+
     def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
         """Parameters of a run of steps, and the images' sizes behind it."""
         draws: Draws = {}

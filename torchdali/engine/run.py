@@ -147,6 +147,9 @@ class Run:
             return last.get(timeout) if isinstance(last, Prefetcher) else next(last)
         except StopIteration:
             raise
+        except LoaderTimeoutError:  # of a sample in a worker
+            self.closed = True
+            raise
         except TimeoutError as error:
             where = ", ".join(
                 f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+
 from ..components import as_text
 from .base import Output
 from .checks import check_files
@@ -18,10 +20,10 @@ class NemoAsr(KnownReader):
     """DALI's reader of NeMo's manifests: `manifest_filepaths`, files with an object of JSON a line.
 
     Fields: audio (float32 [n], or another `dtype`; [n, channels] with `downmix=False`; from `offset` on, for `duration`
-    seconds where the line has them); sample_rate (float32, in Hz, of the file, even if `sample_rate` resamples it)
-    unless `read_sample_rate=False`; text (str) unless `read_text=False`; with `read_idxs`, idx (int64, the number of
-    the sample among those that `min_duration` and `max_duration` leave).  WAV, FLAC and Ogg are read.  Relative paths
-    go by the working directory, not by the manifest's folder.
+    seconds where the line has them, so that one that is rounded down costs a sample); sample_rate (float32, in Hz, of
+    the file, even if `sample_rate` resamples it) unless `read_sample_rate=False`; text (str) unless `read_text=False`;
+    with `read_idxs`, idx (int64, the number in its manifest among the lines that `min_duration` and `max_duration`
+    leave).  WAV, FLAC and Ogg are read.  Relative paths go by the working directory, not by the manifest's folder.
 
     Checked when it is made, each line: that it is JSON with an audio_filepath, and a text and a duration where they
     are needed (DALI drops a line without a path, crashes at null, and gives silence or no text elsewhere); that the
@@ -47,7 +49,8 @@ class NemoAsr(KnownReader):
         if not manifests:
             raise ValueError("NemoAsr needs manifest_filepaths=, a list of files")
         manifests = self.options["manifest_filepaths"] = [manifests] if isinstance(manifests, str) else manifests
-        shortest, longest = (self.options.get(f"{bound}_duration") or 0 for bound in ("min", "max"))
+        # As DALI does: bounds of 32 bits, durations of 64.
+        shortest, longest = (float(np.float32(self.options.get(f"{end}_duration", 0))) for end in ("min", "max"))
         needed = ["text"] if self.options.get("read_text", True) else []
         needed += ["duration"] if shortest > 0 or longest > 0 else []
         entries = [entry for path in manifests for entry in _entries(path, needed)]
@@ -60,7 +63,8 @@ class NemoAsr(KnownReader):
         ]
         if not kept:
             raise ValueError(
-                f"NemoAsr: none of {len(entries)} samples lasts from min_duration={shortest} to max_duration={longest}"
+                f"NemoAsr: none of {len(entries)} samples lasts from min_duration={shortest:g} to "
+                f"max_duration={longest:g}"
             )
         try:
             check_files(self.name, (entry.audio for entry in kept))

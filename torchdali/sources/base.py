@@ -115,8 +115,10 @@ class PythonSource:
         return {name: known[name] for name in self.fields}
 
     def uniform(self, name: str) -> bool | None:
-        """Numbers are; of arrays and images each batch shows it, but for those that are said to be ragged."""
-        return True if self.kinds[name] == "number" else False if name in self.ragged else None
+        """Numbers are, image files are not; of others each batch shows it, but for those that are said to be ragged."""
+        if self.kinds[name] in ("array", "image") and name not in self.ragged:
+            return None
+        return self.kinds[name] == "number"
 
     def rebuild(self, fields: dict[str, Any]) -> Any:
         """A batch in the samples' form."""

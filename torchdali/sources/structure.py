@@ -243,14 +243,15 @@ def _convert(leaf: Leaf, value: Any) -> Any:
 def _pixels(value: Any) -> NDArray[np.uint8] | None:
     """uint8 [H, W, C] of an image in any of its forms."""
     if _is_picture(value):
-        return np.asarray(value if value.mode in ("RGB", "L") else value.convert("RGB")).reshape(
+        return np.array(value if value.mode in ("RGB", "L") else value.convert("RGB")).reshape(
             value.height, value.width, -1
         )
     if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 3:
         array: NDArray[np.uint8] = value.permute(1, 2, 0).contiguous().cpu().numpy()
         return array
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3:
-        return np.ascontiguousarray(value)
+        # torch warns of memory that is not writable.
+        return np.ascontiguousarray(value) if value.flags.writeable else value.copy()
     return None
 
 

@@ -32,7 +32,7 @@ What holds:
 - The pool uses no thread, no signal handler, and nothing of multiprocessing's global state.
 """
 
-from .errors import SharedMemoryError, WorkerDiedError, WorkerTimeoutError
+from ..errors import SharedMemoryError, WorkerDiedError, WorkerTimeoutError
 from .pool import WorkerPool
 from .seeding import preserved, seeded
 from .task import Result, Task

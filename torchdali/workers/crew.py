@@ -12,8 +12,8 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
+from ..errors import WorkerDiedError, WorkerTimeoutError
 from .board import WORDS, Board
-from .errors import WorkerDiedError, WorkerTimeoutError
 from .protocol import Packet
 from .slots import MappedSlots
 

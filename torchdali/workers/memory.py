@@ -7,7 +7,7 @@ import os
 import resource
 from contextlib import suppress
 
-from .errors import SharedMemoryError
+from ..errors import SharedMemoryError
 
 
 def available() -> int:

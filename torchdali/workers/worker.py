@@ -16,9 +16,8 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from ..batch import Columns
-from ..errors import leave_frame
+from ..errors import SharedMemoryError, leave_frame
 from .board import COMPUTING, HANDING_OVER, IDLE, Board
-from .errors import SharedMemoryError
 from .failure import Failure
 from .protocol import Codec, Packet, receive
 from .seeding import seed_all

@@ -1,0 +1,456 @@
+"""Python code as a source, in the caller's process and in workers."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import pickle
+import random
+import time
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.batch import Padded
+from torchdali.errors import LoaderTimeoutError, StateMismatchError
+from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream, sample_digests
+from torchdali.workers import WorkerDiedError
+
+from . import source_datasets as S
+from .source_datasets import N
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+def loader(dataset=None, num_workers=0, **options):
+    options = dict(batch_size=4, shuffle=True, seed=3, device="cpu", transform=None) | options
+    return td.DataLoader(S.Plain() if dataset is None else dataset, num_workers=num_workers, **options)
+
+
+def workers() -> list[psutil.Process]:
+    """Our worker processes."""
+    found = psutil.Process().children(recursive=True)
+    return [one for one in found if one.status() != psutil.STATUS_ZOMBIE and "tracker" not in " ".join(one.cmdline())]
+
+
+# Samples and batches
+
+
+def test_kinds_of_values():
+    batch = next(iter(loader(shuffle=False, transform=T.Resize((8, 8)))))
+    assert batch["image"].shape == (4, 3, 8, 8) and batch["image"].dtype == torch.uint8
+    assert batch["index_"].tolist() == [0, 1, 2, 3] and batch["index_"].dtype == torch.int64
+    assert batch["python"].dtype == torch.float64
+    assert batch["torch"].shape == (4, 2)
+    assert batch["text"] == [f"sample {i}" for i in range(4)]
+    assert isinstance(batch["ragged"], Padded) and batch["ragged"].sizes.ravel().tolist() == [1, 2, 3, 4]
+    assert batch["fixed"].shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_forms_come_back(num_workers):
+    def first(form, **options):
+        with loader(S.Forms(form), num_workers, shuffle=False, **options) as one:
+            return next(iter(one))
+
+    image, label = first("tuple", transform=T.Resize((5, 6)))
+    assert image.shape == (4, 3, 5, 6) and label.tolist() == [0, 1, 2, 3]
+    named = first("named")
+    assert type(named) is S.Pair and named.data.shape == (4, 2) and named.label.tolist() == [0, 1, 2, 3]
+    record = first("dataclass")
+    assert type(record) is S.Record and record.inner["label"].tolist() == [0, 1, 2, 3]
+    assert record.inner["name"] == ["0", "1", "2", "3"]
+    array, target = first("nested")
+    assert array.shape == (4, 2) and target["boxes"].shape == (4, 2, 4) and target["id"].tolist() == [0, 1, 2, 3]
+    assert first("value").tolist() == [0, 1, 2, 3]
+    assert first("pil")[0].shape == (4, 3, 5, 6)
+    assert first("tensor")[0][2].unique().tolist() == [2]
+    images, numbers = first("array")
+    assert images.shape == (4, 3, 5, 6) and numbers.dtype == torch.float32
+    flat = first("nested", output="dict")
+    assert set(flat) == {"field0", "1.boxes", "1.id"}
+
+
+def test_decoding_is_dalis_and_equal():
+    """Encoded bytes from workers give the same images as the same bytes in memory."""
+    transform = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip(), T.ColorJitter(0.3)])
+    data = td.InMemoryDataset(image=[S.picture(i) for i in range(7)], label=list(range(7)))
+    assert_same_stream(
+        lambda: loader(data, transform=transform),
+        lambda: loader(S.Forms("tuple"), transform=transform),
+        lambda: loader(S.Forms("tuple"), 2, transform=transform),
+        lambda: loader(S.Forms("tuple"), 2, transform=transform, engine="eager"),
+        epochs=2,
+    )
+
+
+def test_fields_and_ragged():
+    source = td.PythonDataset(S.Forms("tuple"), fields=["picture", "number", "index"])
+    first = next(iter(loader(source, transform=T.Resize((4, 4)), output="dict")))
+    assert set(first) == {"picture", "number", "index"} and torch.equal(first["number"], first["index"])
+    ragged = td.PythonDataset(S.Forms("named"), ragged=["data"])
+    assert isinstance(next(iter(loader(ragged))).data, Padded)
+    with pytest.raises(ValueError, match="2 different names"):
+        next(iter(loader(td.PythonDataset(S.Forms("tuple"), fields=["one"]))))
+    with pytest.raises(ValueError, match="ragged must name fields"):
+        next(iter(loader(td.PythonDataset(S.Forms("named"), ragged=["nope"]))))
+
+
+def test_a_sample_unlike_the_first_is_named():
+    with pytest.raises(
+        TypeError, match="must be like the first sample's, which holds number, got 'no number'"
+    ) as caught:
+        list(loader(S.Faulty("type"), 1))
+    assert "sample 9 in worker 0" in " ".join(caught.value.__notes__)
+
+
+# One stream
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_and_start_methods_give_one_stream(method):
+    assert_same_stream(
+        lambda: loader(),
+        lambda: loader(num_workers=1, multiprocessing_context=method),
+        lambda: loader(num_workers=2, multiprocessing_context=method, prefetch_factor=1),
+        lambda: loader(num_workers=3, multiprocessing_context=method, persistent_workers=True, prefetch_factor=3),
+        epochs=2,
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_resumes_at_every_step(num_workers):
+    assert_resumes_exactly(lambda: loader(num_workers=num_workers, batch_size=6), epochs=2)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (1, 3), (3, 1)])
+def test_resumes_under_another_number_of_workers(before, after):
+    assert_resumes_exactly(lambda: loader(num_workers=before), lambda: loader(num_workers=after), steps=True, every=2)
+
+
+def test_ranks(num_workers=2):
+    def ranks(world_size, **options):
+        return [loader(rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+    assert_same_stream(lambda: loader(batch_size=8), lambda: ranks(2, num_workers=1), lambda: ranks(4, batch_size=2))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_callers_generators_are_untouched(num_workers):
+    def drawn():
+        return random.random(), float(np.random.rand()), float(torch.rand(1))
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = drawn()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    for _ in loader(num_workers=num_workers):
+        pass
+    assert drawn() == expected
+
+
+# What torch's words mean
+
+
+def test_worker_info_and_init():
+    with loader(S.WhoAmI(), 2, worker_init_fn=S.init_worker) as one:
+        rows = [row for index, worker, text in one for row in zip(worker.tolist(), text, strict=True)]
+    assert {(0, "worker 0"), (1, "worker 1")} == set(rows)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_set_up_runs_once_in_each_worker(tmp_path, method):
+    log = tmp_path / "log"
+    with loader(S.SetUp(str(log)), 2, multiprocessing_context=method, persistent_workers=True) as one:
+        list(one), list(one)
+    pids = log.read_text().split()
+    assert len(pids) == len(set(pids)) == 2 and str(os.getpid()) not in pids
+
+
+def test_workers_do_not_import_dali():
+    with loader(S.Modules(), 2) as one:
+        assert not any(seen.any() for _, seen in one)
+
+
+def test_closures_and_another_pickler():
+    factor = 3
+
+    class Local:
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, index):
+            return index * factor
+
+    with loader(Local(), 2, shuffle=False, worker_init_fn=lambda number: None) as one:
+        assert [value for batch in one for value in batch.tolist()] == [3 * i for i in range(9)]
+    with pytest.raises(TypeError, match=r"Local .*must be picklable"), loader(Local(), 1, pickler=pickle) as one:
+        next(iter(one))
+    with loader(num_workers=1, pickler=pickle) as one:
+        next(iter(one))
+
+
+def test_persistent_and_early_workers():
+    one = loader(num_workers=2, persistent_workers=True)
+    one.start_workers()
+    early = {process.pid for process in workers()}
+    list(one)
+    list(one)
+    assert {process.pid for process in workers()} == early
+    one.close()
+    with loader(num_workers=2) as other:
+        list(other)
+    time.sleep(0.1)
+    assert len(workers()) <= 1  # the fork server
+
+
+def test_two_iterators():
+    with loader(num_workers=2) as one:
+        first, second = iter(one), iter(one)
+        a, b = next(first), next(second)
+        assert sample_digests(list(a.values())) != sample_digests(list(b.values()))  # another epoch
+        assert len(list(first)) == len(list(second)) == len(one) - 1
+
+
+# Faults
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_exception_comes_as_it_is(num_workers):
+    with loader(S.Faulty("raise"), num_workers, shuffle=False) as one:
+        iterator = iter(one)
+        got = [next(iterator), next(iterator)]
+        with pytest.raises(KeyError, match="no such key") as caught:
+            next(iterator)
+        text = " ".join(caught.value.__notes__)
+        assert "sample 9" in text and (not num_workers or ("worker" in text and "__getitem__" in text))
+        assert next(iterator).tolist() == [12, 13, 14, 15]  # the pass goes on
+    assert [batch.tolist() for batch in got] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_stop_iteration_is_an_error(num_workers):
+    with (
+        loader(S.Faulty("stop"), num_workers) as one,
+        pytest.raises(RuntimeError, match="must not raise StopIteration"),
+    ):
+        list(one)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_failing_sample_can_be_replaced(num_workers):
+    with loader(S.Faulty("raise"), num_workers, on_bad_sample="substitute") as one:
+        assert sum(len(batch) for batch in one) == N
+        (bad,) = one.bad_samples
+    assert bad.index == 9 and bad.stage == "read" and bad.substitute is not None
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fault", ["kill", "exit"])
+def test_a_worker_that_dies_is_named_at_once(method, fault):
+    one = loader(S.Faulty(fault), 2, shuffle=False, multiprocessing_context=method)
+    iterator = iter(one)
+    next(iterator)
+    begin = time.monotonic()
+    with pytest.raises(WorkerDiedError, match="sample 9"):
+        list(iterator)
+    assert time.monotonic() - begin < 3
+    one.close()
+    assert len(workers()) <= 1
+
+
+def test_a_sample_past_its_time_is_named():
+    one = loader(S.Faulty("hang"), 1, shuffle=False, timeout=1.0)
+    with pytest.raises(LoaderTimeoutError, match="sample 9"):
+        list(one)
+    one.close()
+
+
+def test_an_early_break_does_not_wait():
+    one = loader(S.Slow(), 2, batch_size=4)
+    next(iter(one))
+    begin = time.monotonic()
+    one.close()
+    assert time.monotonic() - begin < 1
+    time.sleep(0.3)
+    assert len(workers()) <= 1
+
+
+def test_a_forgotten_loader_leaves_no_worker():
+    one = loader(num_workers=2, persistent_workers=True)
+    iterator = iter(one)
+    next(iterator)
+    del iterator, one
+    gc.collect()
+    deadline = time.monotonic() + 3
+    while len(workers()) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(workers()) <= 1
+
+
+def test_loaders_pickle():
+    one = loader(num_workers=2, persistent_workers=True)
+    next(iter(one))
+    other = pickle.loads(pickle.dumps(one))
+    one.close()
+    assert read_stream(other)[0].samples
+    other.close()
+
+
+# Callbacks
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for i in range(22):
+        paths.append(str(tmp_path / f"{i:03d}.jpg"))
+        with open(paths[-1], "wb") as file:
+            file.write(S.picture(i))
+    return paths
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # DALI's pool
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_dalis_callback_unchanged(files, num_shards):
+    """The same callback gives the same stream in DALI's own parallel external source."""
+    from nvidia.dali import Pipeline, fn
+
+    for shard in range(num_shards):
+        callback = S.Callback(files, 4, shard, num_shards)
+        pipe = Pipeline(4, 1, None, py_num_workers=1, py_start_method="spawn", exec_dynamic=True)
+        with pipe:
+            encoded, label = fn.external_source(source=callback, num_outputs=2, batch=False, parallel=True)
+            pipe.set_outputs(fn.decoders.image(encoded), label)
+        pipe.start_py_workers()
+        pipe.build()
+        with td.DataLoader(td.SampleSource(callback), batch_size=4, num_workers=2, device="cpu") as one:
+            for _ in range(2):
+                for images, labels in one:
+                    expected, numbers = pipe.run()
+                    assert labels.tolist() == [np.asarray(numbers[i]).tolist() for i in range(4)]
+                    for i in range(4):
+                        height, width = images.sizes[i].tolist()
+                        ours = images.data[i, :, :height, :width].permute(1, 2, 0).numpy()
+                        assert np.array_equal(ours, np.asarray(expected[i]))
+                with pytest.raises(StopIteration):
+                    pipe.run()
+                pipe.reset()
+        del pipe
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_callback_epochs(num_workers):
+    with td.DataLoader(td.SampleSource(S.UntilTheEnd()), batch_size=4, num_workers=num_workers, device="cpu") as one:
+        for epoch in range(2):
+            got = list(one)
+            assert [len(batch["epoch"]) for batch in got] == [4, 4, 4, 4, 4, 3]
+            assert {int(number) for batch in got for number in batch["epoch"]} == {epoch}
+            assert [info[0] for batch in got for info in batch["index"]] == list(range(N))
+            assert [info[1:] for info in got[-1]["index"]] == [[0, 5], [1, 5], [2, 5]]
+        with pytest.raises(TypeError, match="no known length"):
+            len(one)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (3, 1)])
+def test_callback_resumes(before, after):
+    def make(num_workers):
+        return td.DataLoader(td.SampleSource(S.UntilTheEnd()), batch_size=4, num_workers=num_workers, device="cpu")
+
+    assert_resumes_exactly(lambda: make(before), lambda: make(after), steps=True)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_callback_of_batches(num_workers):
+    def make():
+        source = td.SampleSource(S.batches, batch=True)
+        return td.DataLoader(source, batch_size=4, num_workers=num_workers, device="cpu")
+
+    got = [(numbers.tolist(), texts) for numbers, texts in make()]
+    assert [len(numbers) for numbers, _ in got] == [3, 4, 5, 6] and got[3][0][:2] == [300, 301]
+    assert got[0][1] == ["epoch 0"] * 3
+    assert_resumes_exactly(make)
+
+
+def test_callback_with_a_length():
+    source = td.SampleSource(S.UntilTheEnd(), num_samples=10)
+    with td.DataLoader(source, batch_size=4, device="cpu") as one:
+        assert len(one) == 3 and [len(batch["epoch"]) for batch in one] == [4, 4, 2]
+    with pytest.raises(TypeError, match="IterableSource"):
+        td.SampleSource([1, 2, 3])
+    with pytest.raises(ValueError, match="leave shuffle and sampler out"):
+        td.DataLoader(source, shuffle=True)
+
+
+# Iterables
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("cls", [S.Stream, S.SharedStream, S.StatefulStream])
+def test_iterables_give_each_sample_once(cls, num_workers):
+    with loader(cls(), num_workers, shuffle=False, persistent_workers=num_workers == 2) as one:
+        epochs = [[index for indices, _ in one for index in indices.tolist()] for _ in range(2)]
+    assert epochs[0] == epochs[1] and sorted(epochs[0]) == list(range(N))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_iterables_resume_by_their_state(num_workers):
+    assert_resumes_exactly(lambda: loader(S.StatefulStream(), num_workers, shuffle=False))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_iterables_resume_by_a_replay(num_workers):
+    assert_resumes_exactly(lambda: loader(S.Stream(), num_workers, shuffle=False), every=2)
+
+
+def test_a_replay_warns():
+    with loader(S.Stream(), 2, shuffle=False) as one:
+        next(iter(one))
+        state = one.state_dict()
+    with loader(S.Stream(), 2, shuffle=False) as other:
+        other.load_state_dict(state)
+        with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 7 samples are iterated again"):
+            next(iter(other))
+    with loader(S.Stream(), 3, shuffle=False) as wrong, pytest.raises(StateMismatchError, match="expected 3, got 2"):
+        wrong.load_state_dict(state)
+
+
+def test_iterables_over_ranks():
+    got = []
+    for rank in range(2):
+        with loader(S.Stream(), 2, shuffle=False, rank=rank, world_size=2) as one:
+            got += [index for indices, _ in one for index in indices.tolist()]
+    assert sorted(got) == list(range(N))
+    with loader(S.SharedStream(), 2, shuffle=False, rank=0, world_size=2) as one:
+        with pytest.warns(RuntimeWarning, match="write shard='none'"):
+            list(one)
+
+
+def test_an_endless_iterable_and_a_break():
+    with loader(S.Forever(), 2, shuffle=False) as one:
+        got = [batch.tolist() for batch in itertools.islice(one, 3)]
+        assert got == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14]]
+        assert next(iter(one)).tolist() == [0, 2, 4, 6]  # the next epoch
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_an_iterable(num_workers):
+    with loader(S.Stream(fail_at=6), num_workers, shuffle=False) as one:
+        iterator = iter(one)
+        next(iterator)
+        with pytest.raises(OSError, match="the stream broke"):
+            next(iterator)
+
+
+def test_iterable_sources():
+    with loader(td.IterableSource([1, 2, 3]), shuffle=False) as one:
+        assert [batch.tolist() for batch in one] == [[1, 2, 3]] and [batch.tolist() for batch in one] == [[1, 2, 3]]
+    with pytest.raises(TypeError, match="can be iterated only once"):
+        td.IterableSource(iter([1]))
+    with pytest.raises(ValueError, match="the iterable is empty"), loader(S.Stream(0), shuffle=False) as one:
+        next(iter(one))

@@ -1,0 +1,287 @@
+"""Sequences of video frames."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from .. import _dali
+from ..arguments import integer
+from ..errors import first_line
+from .base import Output
+from .checks import check_files, check_labels, warn_dropped
+from .known import KnownReader
+
+FARTHEST = 2**30  # frames; DALI counts in 32 bits
+
+
+class _Entry(NamedTuple):
+    """A video file, or a part of it.
+
+    Attributes:
+        where: its place in a list, for messages.
+        path: the file.
+        label: its label.
+        line: its line of `file_list`.
+    """
+
+    where: str
+    path: str
+    label: int
+    line: str = ""
+
+
+class Sequences(KnownReader):
+    """The base of video readers: `filenames` (and `labels`), `file_list` or `file_root`, and a `sequence_length`.
+
+    Fields: video (uint8 [F, H, W, C]; F is `sequence_length`); label (int32) unless only `filenames` are given; frame
+    with `enable_frame_num`: "scalar", the number of the first frame (int32), or "sequence", of each (int32 [F]);
+    timestamps with `enable_timestamps` (float64 [F], seconds).  A sequence begins every `step` frames (by default where
+    the one before ends) and takes every `stride`-th; frames behind the last whole sequence are left out.
+
+    Checked when it is made: numbers with which DALI counts for ever; files are there, not empty, and, as far as
+    Matroska, WebM, AVI, MP4 and MOV say, whole; labels fit int32; lines of `file_list` are "path label [start [end]]".
+    Relative paths go by the working directory.  Files of `file_root` that don't lie directly in a class's folder are
+    left out, which is counted in a warning.
+    """
+
+    def describe(self, fields: Sequence[str]) -> list[Output]:
+        options = self.options
+        outputs = [Output("video", "array")]
+        if options.get("file_root") or options.get("file_list") or "labels" in options:
+            outputs.append(Output("label", "number", _number))
+        frames = options.get("enable_frame_num", False)
+        if frames not in (False, "none"):
+            sequence = frames == "sequence"
+            outputs.append(Output("frame", "array") if sequence else Output("frame", "number", _number))
+        if options.get("enable_timestamps", False):
+            outputs.append(Output("timestamps", "array"))
+        return outputs
+
+    def check(self) -> None:
+        options = self.options
+        if isinstance(options.get("filenames"), str):
+            options["filenames"] = [options["filenames"]]
+        if sum(bool(options.get(name)) for name in ("filenames", "file_list", "file_root")) != 1:
+            raise ValueError(f"{self.name} needs one of filenames=, file_list= and file_root=")
+        if "sequence_length" not in options:
+            raise ValueError(f"{self.name} needs sequence_length=, the number of frames of a sample")
+        length = integer("sequence_length", options["sequence_length"], 1, FARTHEST)
+        stride = integer("stride", options.get("stride", 1), 1, FARTHEST)
+        if length * stride > FARTHEST:
+            raise ValueError(f"sequence_length * stride must be at most {FARTHEST}, got {length * stride}")
+        if integer("step", options.get("step", -1), -1, FARTHEST) == 0:
+            raise ValueError("step must be at least 1, or -1 for sequence_length, got 0")
+        entries = list(self._entries())
+        check_files(self.name, (entry.path for entry in entries))
+        check_labels(self.name, (entry.label for entry in entries), "of video")
+        for path in {entry.path: None for entry in entries}:
+            _check_whole(path)
+        self.check_entries(entries)
+
+    def check_entries(self, entries: Sequence[_Entry]) -> None:
+        """Look for what DALI leaves out."""
+
+    def _entries(self) -> Iterator[_Entry]:
+        options = self.options
+        if options.get("filenames"):
+            files, labels = options["filenames"], options.get("labels") or [0] * len(options["filenames"])
+            if len(labels) != len(files):
+                raise ValueError(
+                    f"{self.name}: labels must be one for each file, got {len(labels)} for {len(files)} files"
+                )
+            yield from (_Entry(path, path, label) for path, label in zip(files, labels, strict=True))
+        elif options.get("file_list"):
+            yield from _listed(options["file_list"])
+        else:
+            yield from self._in_folders(options["file_root"])
+
+    def _in_folders(self, root: str) -> Iterator[_Entry]:
+        if not os.path.isdir(root):
+            raise FileNotFoundError(f"{self.name}: file_root must be a folder that exists, got {root}")
+        left_out = [entry.path for entry in os.scandir(root) if not entry.is_dir()]
+        for label, folder in enumerate(sorted(entry.path for entry in os.scandir(root) if entry.is_dir())):
+            for path, _, names in os.walk(folder):
+                if path != folder:
+                    left_out += [os.path.join(path, name) for name in names]
+                    continue
+                yield from (_Entry(file, file, label) for name in sorted(names) if (file := os.path.join(path, name)))
+        if left_out:
+            warn_dropped(
+                self.name,
+                f"{len(left_out)} files are left out, since they don't lie at root/class/file; "
+                f"the first is {min(left_out)}",
+            )
+
+
+class ExperimentalVideo(Sequences):
+    """DALI's experimental video reader, which decodes VP8, VP9 and MJPEG on the CPU, for loaders on a GPU too.
+
+    Fields and options are those of `Sequences`.  `pad_mode` fills up a last sequence, or a short video ("constant",
+    "edge", "reflect_1001", "reflect_101"; added frames have the number and timestamp -1 for "constant");
+    `uniform_sample` takes one sequence of each video.  `file_list` has seconds, or frames with
+    `file_list_format="frames"`.
+
+    Videos that DALI can't read here (H.264, HEVC, MPEG-4, AV1), that are too short or whose part is empty or behind the
+    end, are left out by DALI: a warning names them, and where none is left it is an error.
+    """
+
+    ndd_name = "experimental.Video"
+
+    def check_entries(self, entries: Sequence[_Entry]) -> None:
+        if self.options.get("labels") == []:
+            raise ValueError(f"{self.name}: labels must be one for each file, got none")
+        accepted = self._count(entries)
+        if accepted == len(entries):
+            return
+        # One reader for each costs a third of a millisecond, most of it DALI's opening of the file.
+        dropped = [entry.where for entry in entries if not self._count([entry])]
+        text = (
+            f"{len(dropped)} of {len(entries)} videos are left out, since they are no VP8, VP9 or MJPEG, damaged, or "
+            f"shorter than a sequence: {', '.join(dropped[:20])}{', ...' if len(dropped) > 20 else ''}"
+        )
+        if not accepted:
+            raise ValueError(f"{self.name}: {text}")
+        warn_dropped(self.name, text)
+
+    def _count(self, entries: Sequence[_Entry]) -> int:
+        """How many of the videos DALI takes.
+
+        Raises:
+            ValueError: options that it doesn't take.
+        """
+        hidden = ("filenames", "file_list", "file_root", "labels")
+        options = {name: value for name, value in self.options.items() if name not in hidden}
+        options["step"] = FARTHEST  # one sequence each
+        with tempfile.NamedTemporaryFile("w", errors="surrogateescape", suffix=".txt") as file:
+            if entries[0].line:
+                file.write("".join(f"{entry.line}\n" for entry in entries))
+                file.flush()
+                options["file_list"] = file.name
+            else:
+                options["filenames"] = [entry.path for entry in entries]
+            try:
+                with _dali.context(1, torch.device("cpu")):
+                    reader = self._class(max_batch_size=1, device="cpu", **options)
+                    return int(reader.get_metadata()["epoch_size"])
+            except RuntimeError as error:
+                if any(text in str(error) for text in ("The number of input samples: 0", "No files were read")):
+                    return 0
+                raise ValueError(f"{self.name}: {first_line(error)}") from error
+
+
+class OnGPU(KnownReader):
+    """The base of readers that need a GPU: `device="cuda"` at the loader."""
+
+    def __len__(self) -> int:
+        if self._length is None and torch.cuda.is_available():
+            device = torch.device("cuda", torch.cuda.current_device())
+            with _dali.context(1, device):
+                self._length = int(self.make(0, 1, 1, 0, 1, device).get_metadata()["epoch_size"])
+        return super().__len__()
+
+
+class Video(OnGPU, Sequences):
+    """DALI's video reader, which decodes H.264, HEVC, VP8, VP9, AV1 and MJPEG on an NVIDIA GPU: write device="cuda".
+
+    Fields and options are those of `Sequences`; they are on the GPU.  `dtype=FLOAT`, `normalized` and `image_type` act
+    on the frames; `pad_sequences` keeps the last, incomplete sequence of a video.  `labels=[]` numbers the files.
+    """
+
+    ndd_name = "Video"
+
+
+class VideoResize(OnGPU, Sequences):
+    """`Video` that also resizes the frames, by the options of DALI's resize (`size`, `resize_shorter`, `mode`, ...)."""
+
+    ndd_name = "VideoResize"
+
+
+def _number(value: Any) -> Any:
+    """A number from an array of one, which may be on a GPU."""
+    array = value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+    return array.reshape(-1)[0]
+
+
+def _listed(path: str) -> Iterator[_Entry]:
+    """The lines of a `file_list`.
+
+    Raises:
+        ValueError: a line that DALI would misread.
+    """
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            parts = line.split()
+            if not parts:
+                continue
+            if not 2 <= len(parts) <= 4 or not parts[1].isdecimal() or not all(map(_is_number, parts[2:])):
+                raise ValueError(
+                    f'{path}, line {number}: expected "path label [start [end]]", of a path without blanks, an integer '
+                    f"from 0 and numbers, got {line.strip()!r:.200}"
+                )
+            yield _Entry(f"{parts[0]} (line {number})", parts[0], int(parts[1]), " ".join(parts))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _check_whole(path: str) -> None:
+    """Raise where a container says that it is larger than the file: DALI would give the frames that are there.
+
+    Raises:
+        ValueError: with the offset of the part that is cut off.
+    """
+    end = os.path.getsize(path)
+    with open(path, "rb", buffering=64) as file:
+        head = file.read(12)
+        matroska = head[:4] == b"\x1a\x45\xdf\xa3"
+        if not (matroska or (head[:4] == b"RIFF" and head[8:] == b"AVI ") or head[4:8] in _ATOMS):
+            return
+        read = _element if matroska else _chunk if head[:4] == b"RIFF" else _atom
+        start = 0
+        while start < end:
+            file.seek(start)
+            size = read(file.read(16))
+            if size is None:  # to the end, or nothing that is known
+                return
+            if start + size > end:
+                raise ValueError(f"{path}, byte {start}: {size} bytes were expected, got {end - start}: cut off")
+            start += size
+
+
+_ATOMS = frozenset(b"ftyp moov mdat wide free skip pnot moof mfra sidx styp uuid meta udta emsg prft".split())
+
+
+def _element(head: bytes) -> int | None:
+    """Bytes of an element of Matroska: an id, whose first bit that is set tells its length, and a size alike."""
+    if len(head) < 16 or not head[0]:
+        return None
+    start = 9 - head[0].bit_length()
+    length = 9 - head[start].bit_length()
+    if length > 8 or start > 4:
+        return None
+    unknown = (1 << 7 * length) - 1
+    size = int.from_bytes(head[start : start + length], "big") & unknown
+    return None if size == unknown else start + length + size
+
+
+def _chunk(head: bytes) -> int | None:
+    """Bytes of a chunk of RIFF."""
+    size = int.from_bytes(head[4:8], "little")
+    return None if head[:4] != b"RIFF" or size in (0, 0xFFFFFFFF) else 8 + size + size % 2
+
+
+def _atom(head: bytes) -> int | None:
+    """Bytes of an atom of MP4 and MOV."""
+    size = int.from_bytes(head[:4], "big")
+    size = int.from_bytes(head[8:16], "big") if size == 1 else size
+    return size if size >= 8 and head[4:8] in _ATOMS else None
