@@ -218,6 +218,33 @@ def nemo_case(root: Path) -> Case:
     return Case(lambda **kw: readers.NemoAsr(manifest_filepaths=[root / "manifest.json"], **kw), samples, full=True)
 
 
+def video_case(root: Path) -> Case:
+    """Sequences of two frames.  Decoders differ by some levels, so test_reader_video compares the frames with PyAV's."""
+    import av
+
+    root.mkdir()
+    for number, frames in enumerate((10, 16)):
+        with av.open(str(root / f"{number}.avi"), "w") as container:
+            stream = container.add_stream("mjpeg", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 32, 24, "yuvj420p"
+            for i in range(frames):
+                pixels = np.full((24, 32, 3), 9 * i + 5 * number, np.uint8)
+                for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                    container.mux(packet)
+            for packet in stream.encode():
+                container.mux(packet)
+    options = dict(
+        filenames=[root / "0.avi", root / "1.avi"], labels=[3, 4], sequence_length=2, enable_frame_num="sequence"
+    )
+
+    def make(**more: Any) -> readers.Reader:
+        return readers.experimental.Video(**options, **more)
+
+    samples = list(make())
+    assert [int(label) for _, label, *_ in samples] == [3] * 5 + [4] * 8
+    return Case(make, samples)
+
+
 CASES: dict[str, Callable[[Path], Case]] = {
     "File": file_case,
     "Numpy": numpy_case,
@@ -228,4 +255,5 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "Caffe2": caffe2_case,
     "COCO": coco_case,
     "NemoAsr": nemo_case,
+    "Video": video_case,
 }

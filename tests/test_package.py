@@ -21,7 +21,7 @@ LAYERS = [
     "storage", "components", "reading", "agreement",
     "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar",
     "datasets.numpy", "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
-    "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.checks",
+    "readers.native", "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.checks",
     "readers.index_files", "readers.arrays", "readers.files", "readers.tars", "readers.records", "readers.lmdbs",
     "readers.coco", "readers.nemo", "readers.video", "readers.fits", "readers.experimental", "readers",
     "transforms.base", "transforms.geometry", "transforms.resize", "transforms.color",
@@ -32,6 +32,8 @@ LAYERS = [
     "workers.failure", "workers.launch", "workers.crew", "workers.task", "workers.worker", "workers.pool", "workers",
     "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback", "sources.iterable",
     "sources",
+    "samplers.base", "samplers.permutations", "samplers.weighted", "samplers.class_balanced", "samplers.repeated",
+    "samplers.length_bucket", "samplers.mix_sampler", "samplers.mix", "samplers",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
     "prefetch", "engine.run", "views", "assembly", "iterator", "loader", "testing", "",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 import torchdali as td
 from torchdali import readers
-from torchdali._dali import reader_state
+from torchdali.readers.native import reader_state
 from torchdali.errors import ReaderError
 from torchdali.testing import truncate_file
 

@@ -31,6 +31,14 @@ from .errors import (
 )
 from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
+from .samplers import (
+    ClassBalancedSampler,
+    LengthBucketSampler,
+    Mix,
+    MixSampler,
+    RepeatedAugmentationSampler,
+    WeightedSampler,
+)
 from .sources import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 
 __version__ = "0.1.0"
@@ -39,6 +47,7 @@ __all__ = [
     "BadSample",
     "BadSampleError",
     "BatchInfo",
+    "ClassBalancedSampler",
     "DataLoader",
     "EngineError",
     "FileDataset",
@@ -46,14 +55,18 @@ __all__ = [
     "InMemoryDataset",
     "IterableSource",
     "LMDBDataset",
+    "LengthBucketSampler",
     "LoaderTimeoutError",
     "MapDataset",
+    "Mix",
+    "MixSampler",
     "NumpyDataset",
     "Padded",
     "PythonDataset",
     "RankMismatchError",
     "ReaderError",
     "RecordIODataset",
+    "RepeatedAugmentationSampler",
     "SampleInfo",
     "SampleSource",
     "SharedMemoryError",
@@ -63,6 +76,7 @@ __all__ = [
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",
+    "WeightedSampler",
     "WorkerDiedError",
     "WorkerTimeoutError",
     "from_torchvision",

@@ -5,8 +5,6 @@ Importing DALI's dynamic mode costs a second and asks for the GPUs, so everythin
 
 from __future__ import annotations
 
-import ast
-import base64
 import ctypes
 import functools
 import gc
@@ -161,12 +159,6 @@ def torch_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def native_reader(name: str) -> Any:
-    """A reader class of dynamic mode, such as "File" or "experimental.Video"."""
-    module, _, name = name.rpartition(".")
-    return getattr(dynamic().experimental.readers if module else dynamic().readers, name)
-
-
 def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
     """DALI's description of a feature of tf.train.Example.
 
@@ -182,28 +174,6 @@ def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
     if None not in sizes:
         return tfrecord.FixedLenFeature(sizes, dtype, default)
     return tfrecord.VarLenFeature(sizes[1:], dtype, default) if sizes[1:] else tfrecord.VarLenFeature(dtype, default)
-
-
-def reader_arguments(reader: Any) -> set[str]:
-    """The names of a native reader's options.
-
-    Raises:
-        TypeError: it is no reader of dynamic mode.
-    """
-    schema = getattr(reader, "_schema", None)
-    if schema is None or not hasattr(reader, "set_state"):
-        raise TypeError(f"a reader of dynamic mode is needed, such as ndd.readers.File, got {reader!r}")
-    return set(schema.GetArgumentNames())
-
-
-def reader_default(reader: Any, option: str) -> Any:
-    """The default of a native reader's option, if it is a plain value."""
-    return ast.literal_eval(reader._schema.GetArgumentDefaultValueString(option))
-
-
-def reader_devices(reader: Any) -> set[str]:
-    """Where a native reader's outputs can be: "cpu", "gpu"."""
-    return set(reader._supported_backends)
 
 
 def image_sizes(encoded: Sequence[NDArray[np.uint8]], context: Any) -> NDArray[np.int64]:
@@ -371,30 +341,6 @@ def _both_streams(stream: torch.cuda.Stream) -> Iterator[None]:
             yield
         finally:
             ndd.set_current_stream(before)
-
-
-def reader_state(generator: int, epoch: int, age: int) -> str:
-    """The state of a native reader that stands behind `age` rows of an epoch, for `set_state`.
-
-    DALI 2.4's checkpoint of a loader: a protobuf message with the text of a minstd_rand generator, the epoch and the
-    rows delivered, padding included.  It loops for ever on a generator out of range, and takes any other number.
-
-    Raises:
-        ValueError: a number that DALI can't take.
-    """
-    if not (0 < generator < 2**31 - 1 and 0 <= epoch < 2**31 and 0 <= age < 2**31):
-        raise ValueError(f"no state of a reader: generator {generator}, epoch {epoch}, age {age}")
-    text = str(generator).encode()
-    inner = b"\x0a" + bytes([len(text)]) + text + b"\x10" + _varint(epoch) + b"\x18" + _varint(age)
-    return base64.b64encode(b"\x0a" + bytes([len(inner)]) + inner).decode()
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*out, number])
 
 
 def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:

@@ -7,10 +7,23 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from .arguments import integer
 from .datasets import MapDataset
+from .distributed import Shard
 from .readers import Reader
 from .reading import Source
-from .sampler import Drawn, Endless, Order, Sequential, Shuffled
+from .sampler import (
+    BatchedEpoch,
+    Drawn,
+    Endless,
+    EpochOrder,
+    Order,
+    Sequential,
+    Shuffled,
+    num_steps,
+    step_start,
+)
+from .samplers import BatchedOrder, OrderSampler
 from .sources import IterableSource, PythonDataset
 from .sources.base import PythonSource
 from .sources.crew import Crew, WorkerOptions
@@ -50,6 +63,26 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
     return source
 
 
+def steps_of(order: Order, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:
+    """How many steps an epoch has; errors as `sampler.num_steps`."""
+    if isinstance(order, BatchedOrder):
+        return order.num_steps(shard, drop_last, pad_last)
+    if isinstance(order, Endless):
+        return -(-len(order) // batch_size)
+    return num_steps(len(order), batch_size, shard, drop_last, pad_last)
+
+
+def start_of(
+    order: Order, epoch: EpochOrder, step: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool
+) -> int:
+    """The position at which a step of an epoch begins."""
+    if isinstance(epoch, BatchedEpoch):
+        return epoch.step_start(step, shard, drop_last)
+    if isinstance(order, Endless):
+        return integer("step", step, 0) * batch_size
+    return step_start(len(order), step, batch_size, shard, drop_last, pad_last)
+
+
 def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed: int) -> Order:
     """The order in which a source is read.
 
@@ -58,6 +91,8 @@ def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed:
     """
     if shuffle and sampler is not None:
         raise ValueError("sampler gives the order, so shuffle must be False")
+    if sampler is None and not shuffle:
+        sampler = getattr(source, "sampler", None)  # of a Mix
     if isinstance(source, Reader):
         if shuffle or sampler is not None:
             raise ValueError(
@@ -68,6 +103,8 @@ def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed:
         if shuffle or sampler is not None:
             raise ValueError(f"{type(source).__name__} gives samples in its own order: leave shuffle and sampler out")
         return Endless(getattr(source, "num_samples", None))
+    if isinstance(sampler, OrderSampler):
+        return sampler.order(len(source), seed)
     if sampler is not None:
         return Drawn(sampler, len(source), seed)
     return Shuffled(len(source), seed) if shuffle else Sequential(len(source))

@@ -13,7 +13,7 @@ from . import distributed
 from ._dali import check_process
 from .agreement import check_agreement
 from .arguments import check_arguments, integer, refuse_torch_arguments
-from .assembly import as_order, as_source
+from .assembly import as_order, as_source, start_of, steps_of
 from .batch import BadSample
 from .engine.plan import Plan
 from .engine.repair import Policy
@@ -23,7 +23,6 @@ from .errors import StateMismatchError
 from .iterator import LoaderIterator
 from .readers import Reader
 from .reading import Place, Source
-from .sampler import num_steps, step_start
 from .sources import IterableSource
 from .sources.base import PythonSource
 from .sources.crew import WorkerOptions
@@ -45,8 +44,8 @@ class DataLoader:
             dataset of torch, whose samples are made by Python code (see `sources`).
         batch_size: samples a batch and rank.
         shuffle: another order for each epoch.
-        sampler: the order instead: a torch `Sampler` or a sized iterable of indices over the whole dataset; drawn once
-            for each epoch, with all generators seeded by (seed, epoch).
+        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or a sized iterable of indices
+            over the whole dataset, drawn once for each epoch, with all generators seeded by (seed, epoch).
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
@@ -162,6 +161,7 @@ class DataLoader:
         self._engine = engine
 
         self._order = as_order(source, shuffle, sampler, self.seed)
+        self.batch_size = getattr(self._order, "batch_size", self.batch_size)  # of an order with its own batches
         self._progress = Progress()
         self._snapshot: tuple[Position, dict[str, Any] | None] = (Position(), None)
         self.bad_samples: list[BadSample] = []
@@ -187,9 +187,7 @@ class DataLoader:
         Raises:
             TypeError: nobody knows it before the source ends.
         """
-        if self.source.endless:
-            return -(-self.num_samples // self.batch_size)
-        return num_steps(self.num_samples, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        return steps_of(self._order, self.batch_size, self._shard(), self.drop_last, self.pad_last)
 
     @property
     def strided(self) -> bool:
@@ -259,14 +257,13 @@ class DataLoader:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
         if epoch is not None:
             integer("epoch", epoch, 0, MAX_EPOCH)
-        at = (
-            step * self.batch_size
-            if self.source.endless
-            else step_start(self.num_samples, step, self.batch_size, self._shard(), self.drop_last, self.pad_last)
-        )
         now = self._progress.current
         cycle = now.cycle if epoch in (None, now.epoch) else 0
-        self._progress.load(Position(now.epoch if epoch is None else epoch, cycle, at))
+        to = Position(now.epoch if epoch is None else epoch, cycle)
+        ends = self.drop_last, self.pad_last
+        order = self._order.epoch(to.epoch, to.key)
+        at = start_of(self._order, order, step, self.batch_size, self._shard(), *ends)
+        self._progress.load(to._replace(samples_seen=at))
 
     def _fingerprint(self) -> dict[str, int | str]:
         return {
@@ -327,7 +324,7 @@ class DataLoader:
         endless = self.source.endless
         n = 0 if endless else self.num_samples
         if not endless:
-            num_steps(n, self.batch_size, shard, self.drop_last, self.pad_last)  # raises for an epoch that cannot be
+            steps_of(self._order, self.batch_size, shard, self.drop_last, self.pad_last)  # raises if it cannot be
         place = Place(
             seed=self.seed,
             key=start.key,

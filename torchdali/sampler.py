@@ -10,7 +10,7 @@ import random
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -276,6 +276,19 @@ def cut(
     filling = own if len(own) else np.array([position + shard.rank % taken])
     positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
     return Cut(positions, np.arange(rows) < len(own), position + taken)
+
+
+@runtime_checkable
+class BatchedEpoch(EpochOrder, Protocol):
+    """The order of an epoch that also says where batches begin and end."""
+
+    def cut(self, position: int, shard: Shard, drop_last: bool) -> Cut | None:
+        """The rows of a rank's next batch, or None at the epoch's end; as `sampler.cut`."""
+        ...
+
+    def step_start(self, k: int, shard: Shard, drop_last: bool) -> int:
+        """The position at which step k begins; as `sampler.step_start`."""
+        ...
 
 
 def num_steps(n: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:

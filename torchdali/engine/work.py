@@ -19,7 +19,7 @@ from ..errors import leave_frame
 from ..images import readable, transcode
 from ..random import Rand
 from ..reading import Lent, Place, Source
-from ..sampler import EpochOrder, Rows, cut, rows_of
+from ..sampler import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 
@@ -63,8 +63,14 @@ def iter_steps(
     strided: bool,
 ) -> Iterator[Step]:
     """A rank's steps from a position to the end of the epoch of `n` samples."""
+
+    def taken_at(position: int) -> Cut | None:
+        if isinstance(order, BatchedEpoch):  # it has batches of its own
+            return order.cut(position, shard, drop_last)
+        return cut(n, position, batch_size, shard, drop_last, pad_last, strided)
+
     at = start
-    while (taken := cut(n, at.samples_seen, batch_size, shard, drop_last, pad_last, strided)) is not None:
+    while (taken := taken_at(at.samples_seen)) is not None:
         end = at._replace(samples_seen=taken.end)
         yield Step(at, end, order(taken.positions), taken.valid)
         at = end

@@ -19,6 +19,7 @@ from ..errors import ReaderError, StateMismatchError
 from ..reading import Place
 from ..sampler import EpochOrder, Indices, Rows
 from ..state import Progress, pack, unpack
+from . import native
 from .options import check_options, portable
 from .reading import ShardedReading
 
@@ -82,7 +83,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         **options: Any,
     ) -> None:
         self._class = reader
-        self.options = check_options(self.name, options, _dali.reader_arguments(reader))
+        self.options = check_options(self.name, options, native.reader_arguments(reader))
         if shuffle not in (False, "full", "window"):
             raise ValueError(f'shuffle must be "full", "window" or False, got {shuffle!r}')
         if shuffle == "full" and not self.full_shuffle:
@@ -208,7 +209,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         Raises:
             ValueError: the reader needs a GPU.
         """
-        devices = _dali.reader_devices(self._class)
+        devices = native.reader_devices(self._class)
         if "cpu" not in devices and device.type == "cpu":
             raise ValueError(f"DALI's {self.name} reads on a GPU only: write device='cuda' at the DataLoader")
         shuffled: dict[str, Any] = {"seed": 1}  # of the order in which a window is first filled
@@ -226,7 +227,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
             **shuffled,
             **self.native_options(),
         )
-        reader.set_state(_dali.reader_state(generator, 0, age))
+        reader.set_state(native.reader_state(generator, 0, age))
         return reader
 
     def native_options(self) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class Annotations:
         return kept if options.get("skip_empty") else set(selected)
 
     def _box(self, number: int, box: Any) -> list[float]:
-        if not isinstance(box, list) or len(box) != 4 or not all(_finite(value) for value in box):
+        if not isinstance(box, list) or len(box) != 4 or not _numbers(box, 1e30):
             self._refuse("annotations", number, f"bbox must be four numbers, got {box!r:.100}")
         return box
 
@@ -211,8 +211,10 @@ class Annotations:
         for polygon in mask:
             if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
                 self._refuse("annotations", number, f"a polygon must be three points or more, got {polygon!r:.100}")
-            if not all(_finite(value) and -FARTHEST <= value <= FARTHEST for value in polygon):
-                self._refuse("annotations", number, f"a polygon must be of numbers up to {FARTHEST:.0f}, got {polygon}")
+            if not _numbers(polygon, FARTHEST):
+                self._refuse(
+                    "annotations", number, f"a polygon must be of numbers up to {FARTHEST:.0f}, got {polygon!r:.100}"
+                )
         return bool(mask)
 
 
@@ -233,8 +235,9 @@ class _Lost:
         ]
 
 
-def _finite(value: Any) -> bool:
-    return type(value) in (int, float) and -1e30 < value < 1e30
+def _numbers(values: list[Any], largest: float) -> bool:
+    """Whether all are numbers of at most this size; there are many of them, and these loops are C's."""
+    return {int, float}.issuperset(map(type, values)) and -largest <= min(values) and max(values) <= largest
 
 
 def _load(path: str) -> dict[str, Any]:

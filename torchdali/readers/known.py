@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from .. import _dali
 from ..batch import Kind
+from . import native
 from .base import Reader, Shuffle
 
 
@@ -33,7 +33,7 @@ class KnownReader(Reader):
         **options: Any,
     ) -> None:
         super().__init__(
-            _dali.native_reader(self.ndd_name),
+            native.native_reader(self.ndd_name),
             fields,
             kinds=kinds,
             shuffle=shuffle,

@@ -1,0 +1,85 @@
+"""Every class equally often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import integer
+from ..datasets.base import as_column, digest
+from ..permutation import Permutation
+from ..random import derive, fold
+from ..sampler import EpochOrder, Indices, Rows
+from .base import OrderSampler, cycle_of, occurrence_keys
+from .permutations import permute_each
+
+
+class ClassBalancedSampler(OrderSampler):
+    """Every class equally often, exactly, in random order.
+
+    Within a class, its samples come in a random order, each once before any comes again; this goes on over the epochs,
+    so that of a large class all samples are seen, in several epochs.  The numbers of samples that the classes have in
+    an epoch differ by at most one.  A sample that comes several times in one is augmented in another way each time.
+
+    Args:
+        labels: [N] one integer or text for each sample; or a dataset with `targets`, `labels` or a column "label".
+        num_samples: of an epoch, over all ranks; None: as many as there are samples.
+
+    Raises:
+        TypeError: no labels, or such that are neither integers nor texts.
+        ValueError: none.
+    """
+
+    def __init__(self, labels: Any, num_samples: int | None = None) -> None:
+        values = np.asarray(_labels(labels))
+        if values.ndim != 1 or values.dtype.kind not in "biuU":
+            raise TypeError(f"labels must be one integer or text for each sample, got {values.dtype} {values.shape}")
+        if not len(values):
+            raise ValueError("labels must hold at least one, got none")
+        self.classes, classes, self._counts = np.unique(values, return_inverse=True, return_counts=True)
+        self.dataset_size = len(values)
+        self._size = len(values) if num_samples is None else integer("num_samples", num_samples, 1)
+        self._members = np.argsort(classes, kind="stable")
+        self._starts = np.cumsum(self._counts) - self._counts
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return self._size
+
+    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
+        shuffled = Permutation(self._size, derive(seed, 0xC1A5, key))
+        # The epochs are stretches of one line, on which class and visit follow from the place.
+        visit, first_class = divmod(epoch * self._size, len(self._counts))
+        own = derive(seed, 0xC1A6, cycle_of(key))
+
+        def at(positions: Indices) -> Rows:
+            places = shuffled(positions) + first_class
+            visits, classes = np.divmod(places, len(self._counts))
+            sizes = self._counts[classes]
+            rounds, within = np.divmod(visits + visit, sizes)
+            members = permute_each(sizes, fold(fold(own, classes), rounds), within)
+            indices = self._members[self._starts[classes] + members]
+            return Rows(indices, occurrence_keys(indices, rounds - visit // sizes))
+
+        return at
+
+    def fingerprint(self) -> str:
+        if self._fingerprint is None:
+            self._fingerprint = f"balanced over {len(self._counts)} classes {digest(self._members, self._counts)}"
+        return self._fingerprint
+
+
+def _labels(labels: Any) -> Any:
+    if isinstance(labels, (list, tuple, np.ndarray)) or hasattr(labels, "__array__"):
+        column, _ = as_column("labels", labels)
+        return column
+    columns = getattr(labels, "columns", None)
+    in_memory = columns.get("label") if isinstance(columns, dict) else None
+    for found in (in_memory, getattr(labels, "targets", None), getattr(labels, "labels", None)):
+        if found is not None:
+            return as_column("labels", found)[0]
+    raise TypeError(
+        f"labels must be a list or an array, or a dataset with targets, labels or a column 'label', got "
+        f"{type(labels).__name__}: write ClassBalancedSampler(labels)"
+    )

@@ -1,0 +1,57 @@
+"""Every sample several times in a row, augmented in different ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..arguments import integer
+from ..permutation import Permutation
+from ..random import derive
+from ..sampler import EpochOrder, Indices, Rows
+from .base import OrderSampler, occurrence_keys, size_of
+
+
+class RepeatedAugmentationSampler(OrderSampler):
+    """Repeated augmentation (Hoffer et al., "Augment your batch", 2020), as in DeiT's and timm's `RASampler`.
+
+    The epoch is a random order in which each sample stands `repeats` times in a row, augmented in another way each
+    time.  The ranks take turns in it, position by position, so that repeats land in one global batch and on different
+    ranks.  As there, an epoch is as long as the dataset by default, and so sees one of `repeats` samples; which ones is
+    drawn anew.  Unlike there, nothing depends on the number of ranks, and nothing is rounded to 256.
+
+    Args:
+        dataset: a dataset, or its number of samples.
+        repeats: how often each sample comes.
+        num_samples: of an epoch, over all ranks and with repeats; None: as many as the dataset has.
+
+    Raises:
+        TypeError, ValueError: no dataset, an empty one, no positive integers, or more samples than repeats give.
+    """
+
+    strided = True
+
+    def __init__(self, dataset: Any, repeats: int = 3, num_samples: int | None = None) -> None:
+        self.dataset_size = size_of(dataset)
+        if self.dataset_size < 1:
+            raise ValueError(f"the dataset must have at least one sample, got {self.dataset_size}")
+        self.repeats = integer("repeats", repeats, 1)
+        most = self.dataset_size * self.repeats
+        self._size = self.dataset_size if num_samples is None else integer("num_samples", num_samples, 1, most)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
+        shuffled = Permutation(self.dataset_size, derive(seed, 0x4E9A, key))
+
+        def at(positions: Indices) -> Rows:
+            places, repeats = np.divmod(positions, self.repeats)
+            indices = shuffled(places)
+            return Rows(indices, occurrence_keys(indices, repeats))
+
+        return at
+
+    def fingerprint(self) -> str:
+        return f"each of {self.dataset_size} repeated {self.repeats} times"
