@@ -219,7 +219,7 @@ def nemo_case(root: Path) -> Case:
 
 
 def video_case(root: Path) -> Case:
-    """Sequences of two frames.  Decoders differ by some levels, so test_reader_video compares the frames with PyAV's."""
+    """Sequences of two frames.  Decoders differ by some levels: test_reader_video compares the frames with PyAV's."""
     import av
 
     root.mkdir()

@@ -21,7 +21,8 @@ LAYERS = [
     "storage", "components", "reading", "agreement",
     "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar",
     "datasets.numpy", "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
-    "readers.native", "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known", "readers.checks",
+    "readers.native", "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known",
+    "readers.checks",
     "readers.index_files", "readers.arrays", "readers.files", "readers.tars", "readers.records", "readers.lmdbs",
     "readers.coco", "readers.nemo", "readers.video", "readers.fits", "readers.experimental", "readers",
     "transforms.base", "transforms.geometry", "transforms.resize", "transforms.color",
@@ -35,7 +36,7 @@ LAYERS = [
     "samplers.base", "samplers.permutations", "samplers.weighted", "samplers.class_balanced", "samplers.repeated",
     "samplers.length_bucket", "samplers.mix_sampler", "samplers.mix", "samplers",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
-    "prefetch", "engine.run", "views", "assembly", "iterator", "loader", "testing", "",
+    "prefetch", "engine.run", "views", "assembly", "iterator", "loader", "lightning", "testing", "",
 ]  # fmt: skip
 
 

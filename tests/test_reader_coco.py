@@ -441,6 +441,15 @@ def test_json_that_is_not_whole(make):
         make(text + "and more")
     with pytest.raises(ValueError, match="no JSON: NaN is no number"):
         make(text.replace("8.25", "NaN"))
+    for value, expected in [
+        ("1e400", "Out of range"),
+        ("9" * 400, "too large"),
+        ('"\\ud83d"', "surrogates not allowed"),
+    ]:
+        with pytest.raises(ValueError, match=f"no JSON: .*{expected}"):
+            make(text.replace('"license": 3', f'"license": {value}', 1))
+    fine = text.replace('"license": 3', '"license": [1e-300, 1e300, "\\ud83d\\ude00 7e400"]', 1)
+    assert [len(boxes) for _, boxes, _ in read(make(fine))] == [i % 3 for i in range(N)]
     with pytest.raises(ValueError, match="an object with images"):
         make([1])
     for change, expected in [

@@ -11,6 +11,7 @@ from .arguments import integer
 from .datasets import MapDataset
 from .distributed import Shard
 from .readers import Reader
+from .readers.base import ReaderOrder
 from .reading import Source
 from .sampler import (
     BatchedEpoch,
@@ -23,7 +24,7 @@ from .sampler import (
     num_steps,
     step_start,
 )
-from .samplers import BatchedOrder, OrderSampler
+from .samplers import BatchedOrder, Mix, OrderSampler
 from .sources import IterableSource, PythonDataset
 from .sources.base import PythonSource
 from .sources.crew import Crew, WorkerOptions
@@ -63,6 +64,24 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
     return source
 
 
+def batch_size_of(order: Order, batch_size: int, pad_last: bool) -> int:
+    """The batch size, which some orders bring along.
+
+    Raises:
+        ValueError: two of them, or `pad_last` where batches differ in size.
+    """
+    if not isinstance(order, BatchedOrder):
+        return batch_size
+    if batch_size != 1 or pad_last:
+        raise ValueError("the sampler gives the batches: leave batch_size and pad_last out")
+    return order.batch_size
+
+
+def is_sequential(order: Order) -> bool:
+    """Whether trainers shall take it for an unshuffled one."""
+    return isinstance(order, (Sequential, ReaderOrder, Endless))
+
+
 def steps_of(order: Order, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:
     """How many steps an epoch has; errors as `sampler.num_steps`."""
     if isinstance(order, BatchedOrder):
@@ -83,7 +102,7 @@ def start_of(
     return step_start(len(order), step, batch_size, shard, drop_last, pad_last)
 
 
-def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed: int) -> Order:
+def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | OrderSampler | None, seed: int) -> Order:
     """The order in which a source is read.
 
     Raises:
@@ -91,8 +110,10 @@ def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | None, seed:
     """
     if shuffle and sampler is not None:
         raise ValueError("sampler gives the order, so shuffle must be False")
-    if sampler is None and not shuffle:
-        sampler = getattr(source, "sampler", None)  # of a Mix
+    if isinstance(source, Mix) and sampler is None:
+        if shuffle:
+            raise ValueError("Mix gives the order, which is shuffled: leave shuffle out")
+        sampler = source.sampler
     if isinstance(source, Reader):
         if shuffle or sampler is not None:
             raise ValueError(

@@ -13,7 +13,7 @@ from . import distributed
 from ._dali import check_process
 from .agreement import check_agreement
 from .arguments import check_arguments, integer, refuse_torch_arguments
-from .assembly import as_order, as_source, start_of, steps_of
+from .assembly import as_order, as_source, batch_size_of, is_sequential, start_of, steps_of
 from .batch import BadSample
 from .engine.plan import Plan
 from .engine.repair import Policy
@@ -23,6 +23,7 @@ from .errors import StateMismatchError
 from .iterator import LoaderIterator
 from .readers import Reader
 from .reading import Place, Source
+from .samplers import OrderSampler
 from .sources import IterableSource
 from .sources.base import PythonSource
 from .sources.crew import WorkerOptions
@@ -98,7 +99,7 @@ class DataLoader:
         dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
-        sampler: Iterable[int] | None = None,
+        sampler: Iterable[int] | OrderSampler | None = None,
         *,
         transform: Any = None,
         seed: int = 0,
@@ -161,11 +162,11 @@ class DataLoader:
         self._engine = engine
 
         self._order = as_order(source, shuffle, sampler, self.seed)
-        self.batch_size = getattr(self._order, "batch_size", self.batch_size)  # of an order with its own batches
+        self.batch_size = batch_size_of(self._order, self.batch_size, pad_last)
         self._progress = Progress()
         self._snapshot: tuple[Position, dict[str, Any] | None] = (Position(), None)
         self.bad_samples: list[BadSample] = []
-        self.sampler = EpochSampler(self) if shuffle or sampler is not None else SequentialEpochSampler(self)
+        self.sampler = (SequentialEpochSampler if is_sequential(self._order) else EpochSampler)(self)
         self.batch_sampler = BatchTokens(self)
         self.dataset = DatasetView(self)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()

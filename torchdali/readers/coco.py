@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -256,13 +257,30 @@ def _load(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}, byte {error.start}: no UTF-8") from None
     del raw
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        document = strict_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, byte {len(text[: error.pos].encode())}: no JSON: {error.msg}") from None
     except ValueError as error:
         raise ValueError(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path}: an object with images and annotations was expected, got {document!r:.100}")
+    return document
+
+
+_SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|[\d.][eE]\+?\d{3}|\d{309}")
+
+
+def strict_json(text: str) -> Any:
+    """A JSON document, if it has nothing that Python takes and DALI's parser does not: it would end there.
+
+    Raises:
+        ValueError: no JSON, NaN, a number above 1e308, or half a surrogate pair.
+    """
+    document = json.loads(text, parse_constant=_no_constant)
+    if _SUSPECT.search(text):
+        if re.search(r"\d{309}", text):
+            raise ValueError("a number of so many digits is too large")
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     return document
 
 

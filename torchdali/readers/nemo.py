@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..components import as_text
 from .base import Output
 from .checks import check_files
+from .coco import strict_json
 from .known import KnownReader
 
 
@@ -100,7 +100,7 @@ def _entries(path: str, needed: Sequence[str]) -> Iterator[_Entry]:
             if not line.strip():
                 continue
             try:
-                entry = json.loads(line.decode(), parse_constant=_no_constant)
+                entry = strict_json(line.decode())
             except ValueError as error:
                 raise ValueError(f"{where}: no JSON: {error}") from None
             if not isinstance(entry, dict):
@@ -115,7 +115,7 @@ def _check_entry(where: str, entry: dict[str, Any], needed: Sequence[str]) -> No
         if name not in entry:
             raise ValueError(f"{where}: {name} is missing")
     for name in ("audio_filepath", "text"):
-        if name in entry and not _is_text(entry[name]):
+        if name in entry and (not isinstance(entry[name], str) or "\0" in entry[name]):
             raise ValueError(f"{where}: {name} must be a text, got {entry[name]!r:.100}")
     if not entry["audio_filepath"]:
         raise ValueError(f"{where}: audio_filepath must be a path, got an empty one")
@@ -123,17 +123,6 @@ def _check_entry(where: str, entry: dict[str, Any], needed: Sequence[str]) -> No
         value = entry.get(name, 1)
         if type(value) not in (int, float) or not 0 <= value < 1e9 or (name == "duration" and not value):
             raise ValueError(f"{where}: {name} must be a number of seconds, got {value!r:.100}")
-
-
-def _is_text(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and "\0" not in value and bool(value.encode() or True)
-    except UnicodeEncodeError:  # half a surrogate pair, which ends DALI's reading
-        return False
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number there")
 
 
 STREAMED = (0, 0xFFFFFFFF)  # sizes in the header of a WAV file that was written into a pipe

@@ -121,4 +121,4 @@ def shard_order(n: int, shards: int) -> Indices:
 
 def _stack(values: list[Any]) -> Column:
     same = len({(getattr(value, "shape", None), getattr(value, "dtype", None)) for value in values}) == 1
-    return np.stack(values) if same else values
+    return np.stack(values) if same and isinstance(values[0], np.ndarray) else values
