@@ -13,6 +13,7 @@ from .batch import Padded
 from .collate import as_output
 from .engine.run import Run
 from .errors import forget_frames
+from .integrations import ToldPass, tell_end, tell_pass
 from .sources.base import PythonSource
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class LoaderIterator:
         self._loader = loader
         self._run: Run | None = None
         self._ended = False
+        self._told: ToldPass | None = None
         self._pid = os.getpid()
 
     def __iter__(self) -> Iterator[Any]:
@@ -54,6 +56,7 @@ class LoaderIterator:
         if self._run is None:
             self._number, self._position, self._run = loader._begin()
             self._finalizer = weakref.finalize(self, self._run.close)
+            self._told = tell_pass()
         try:
             # With workers, the pool watches the time of each sample.
             pooled = not loader.source.inline and isinstance(loader.source, PythonSource)
@@ -72,12 +75,15 @@ class LoaderIterator:
         _hand_over(batch)
         loader._progress.move(self._number, self._position)
         loader._snapshot = self._position, work.snapshot
+        if self._told is not None:
+            self._told.end_of_dataloader = work.step.last
         if loader.output == "tuple" and isinstance(loader.source, PythonSource):
             return loader.source.rebuild(batch)
         return as_output(batch, loader.output)
 
     def _end(self) -> None:
         self._ended = True
+        tell_end(self._told)
         self._finalizer()
 
 

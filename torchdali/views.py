@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
+from .integrations import tell_end, tell_pass
+
 if TYPE_CHECKING:
     from .loader import DataLoader
 
@@ -62,8 +64,13 @@ class BatchTokens:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[list[Token]]:
-        for k in range(len(self)):
+        # The pass over the dataset ends with its last batch, while the caller still holds that one; this one goes on.
+        told, steps = tell_pass(), len(self)
+        for k in range(steps):
+            if told is not None:
+                told.end_of_dataloader = k == steps - 1
             yield [(self._epoch, k)]
+        tell_end(told)
 
 
 class DatasetView(Dataset[Any]):

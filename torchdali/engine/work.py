@@ -33,12 +33,14 @@ class Step:
         end: where the stream stands behind it.
         rows: the samples and what their random numbers are keyed by.
         valid: [N] False where a row is repeated only to fill up the batch.
+        last: it is known to be the epoch's last.
     """
 
     start: Position
     end: Position
     rows: Rows
     valid: NDArray[np.bool_]
+    last: bool = False
 
 
 def iter_endless_steps(order: EpochOrder, n: int | None, start: Position, batch_size: int) -> Iterator[Step]:
@@ -69,11 +71,11 @@ def iter_steps(
             return order.cut(position, shard, drop_last)
         return cut(n, position, batch_size, shard, drop_last, pad_last, strided)
 
-    at = start
-    while (taken := taken_at(at.samples_seen)) is not None:
-        end = at._replace(samples_seen=taken.end)
-        yield Step(at, end, order(taken.positions), taken.valid)
-        at = end
+    at, taken = start, taken_at(start.samples_seen)
+    while taken is not None:
+        end, following = at._replace(samples_seen=taken.end), taken_at(taken.end)
+        yield Step(at, end, order(taken.positions), taken.valid, last=following is None)
+        at, taken = end, following
 
 
 @dataclass

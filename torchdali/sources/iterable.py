@@ -30,7 +30,8 @@ class IterableSource(PythonSource):
     batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
 
     The state holds each worker's: `state_dict` of the dataset where it has one (with `load_state_dict`), else how many
-    samples were taken, which a resume iterates again, with a warning.
+    samples were taken, which a resume iterates again, with a warning.  Where the dataset has a `set_epoch`, it is told
+    the epoch before each pass.
 
     Args:
         dataset: the iterable.
@@ -228,15 +229,19 @@ class Iterate:
         self._shard = shard
         self._pass: Any = None
         self._asked = False
-        self._initial: Any = None
+        self._initial: Any = None  # the dataset's state before anything
+        self._loaded: int | None = None  # the epoch of the state that was loaded last
 
     def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
         if payload[0] == "describe":
             progress(0)
-            return {"structure": [Structure.of(self._peek(), payload[1])]}
+            self._remember()
+            structure = Structure.of(self._peek(), payload[1])
+            structure.restarts = self._restarts()
+            return {"structure": [structure]}
         key, n, begin, structure = payload
         if self._pass is None or self._pass[0] != key:
-            self._begin(key, begin, progress)
+            self._begin(key, begin, structure.restarts, progress)
         rows: list[list[Any]] = []
         ended = False
         while len(rows) < n:
@@ -253,26 +258,49 @@ class Iterate:
         return {**columns, ENDED: [ended], STATE: [state], TAKEN: [self._taken], SHARDS: [self._asked]}
 
     def _peek(self) -> Any:
-        """The first sample, with the dataset left as it was."""
-        state = self.dataset.state_dict() if _has_state(self.dataset) else None
+        """The first sample."""
         seeded(0, 0, 0)
         try:
             return next(iter(self.dataset))
         except StopIteration:
             raise ValueError("the iterable is empty") from None
-        finally:
-            if state is not None:
-                self.dataset.load_state_dict(state)
 
-    def _begin(self, key: Any, begin: dict[str, Any], progress: Callable[[int], None]) -> None:
+    def _restarts(self) -> bool:
+        """Behind a peek: whether `iter` begins at the start by itself, and does not go on from the state."""
+        if not _has_state(self.dataset):
+            return True
+        before = copy.deepcopy(self.dataset.state_dict())
+        try:
+            self._peek()
+            return bool(before == self.dataset.state_dict())
+        except ValueError:  # that was the only sample, or arrays in the states
+            return False
+
+    def _remember(self) -> None:
+        if self._initial is None and _has_state(self.dataset):
+            self._initial = copy.deepcopy(self.dataset.state_dict())
+
+    def _begin(self, key: Any, begin: dict[str, Any], restarts: bool, progress: Callable[[int], None]) -> None:
         self._pass, self._asked = (key,), False
         self._taken: int = 0
         self._watch_worker_info()
-        if _has_state(self.dataset):
-            if self._initial is None:
-                self._initial = copy.deepcopy(self.dataset.state_dict())
-            # A pass that was not begun in the middle begins at the start, whatever became of the one before.
-            self.dataset.load_state_dict(copy.deepcopy(self._initial if begin["state"] is None else begin["state"]))
+        epoch = key[1] % 2**32
+        set_epoch = getattr(self.dataset, "set_epoch", None)
+        if begin["state"] is not None:
+            # In this order: a state may count in its own epoch alone, as those of Hugging Face do.
+            if callable(set_epoch):
+                set_epoch(epoch)
+            self.dataset.load_state_dict(copy.deepcopy(begin["state"]))
+            self._loaded = epoch
+        else:
+            # It begins at the start, whatever became of the pass before.  Where `iter` does so by itself the first
+            # state is best left alone: somebody may have iterated before us.
+            self._remember()
+            sticks = self._loaded is not None and (set_epoch is None or self._loaded == epoch)
+            if sticks or not restarts:
+                self.dataset.load_state_dict(copy.deepcopy(self._initial))
+            if callable(set_epoch):
+                set_epoch(epoch)
         seeded(key[0], key[1], key[2] << 40)
         self._iterator = iter(self.dataset)
         if begin["state"] is not None:

@@ -48,10 +48,14 @@ class Structure:
     Args:
         leaves: the values.
         frame: the sample with the leaves' names in place of the values.
+
+    Attributes:
+        restarts: of an iterable's: `iter` begins at the start by itself, as long as no state is loaded.
     """
 
     def __init__(self, leaves: Sequence[Leaf], frame: Any) -> None:
         self.leaves, self.frame = list(leaves), frame
+        self.restarts = True
 
     @classmethod
     def of(cls, sample: Any, fields: Sequence[str] | None = None) -> Structure:
