@@ -34,6 +34,8 @@ from torchdali.workers import (
 from . import workers_helpers as helpers
 from .workers_helpers import METHODS, HeavySource, OneWayError, Source, TwoArgumentsError, wait_gone
 
+SOON = 3.0  # seconds; a second on a quiet machine, but a fork of a whole test run ends slowly beside other jobs
+
 pytestmark = pytest.mark.timeout(90)  # a watchdog: nothing here may hang
 
 DEATHS = {
@@ -55,7 +57,7 @@ def method(request) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def spawned() -> Iterator[dict[str, WorkerPool]]:
     """Pools for the faults that a pool does not survive.  Spawning takes seconds, so all of them begin at once."""
-    pools = {name: WorkerPool(Source(), 1, context="spawn", timeout=1.0) for name in FATAL}
+    pools = {name: WorkerPool(Source(), 1, context="spawn", timeout=SOON) for name in FATAL}
     for pool in pools.values():
         pool.start()
     yield pools
@@ -81,14 +83,16 @@ def pool(method) -> Iterator[WorkerPool]:
     yield pool
     pids = pids_of(pool)
     pool.close()
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids, SOON)
 
 
 @pytest.fixture
 def doomed(method, spawned, request) -> WorkerPool:
-    """One for a single fault, `timeout=1`."""
+    """One for a single fault, `timeout=SOON`."""
     how = request.node.callspec.params.get("how", request.node.originalname.removeprefix("test_"))
-    return spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Source(), 2, context=method, timeout=1.0)
+    return (
+        spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Source(), 2, context=method, timeout=SOON)
+    )
 
 
 def pids_of(pool: WorkerPool) -> list[int]:
@@ -230,10 +234,10 @@ def test_closing_a_run_does_not_wait_and_the_pool_goes_on(pool):
     next(run)
     begin = time.monotonic()
     run.close()
-    assert time.monotonic() - begin < 0.1
+    assert time.monotonic() - begin < 1
     columns = compute(pool, "values", 3, 1, 10)
     # A task of 2 seconds was dropped at its next sample.
-    assert time.monotonic() - begin < 1 and columns["index"].tolist() == [3] and pids_of(pool) == pids
+    assert time.monotonic() - begin < SOON and columns["index"].tolist() == [3] and pids_of(pool) == pids
 
 
 def test_a_newer_run_ends_the_one_before(pool):
@@ -382,7 +386,7 @@ def test_a_worker_that_does_not_start(how):
     expected = {"fail": TwoArgumentsError, "exit": WorkerDiedError, "hang": WorkerTimeoutError}[how]
     with pytest.raises(expected) as caught:
         compute(pool, "values", 1, 1, 1)
-    assert time.monotonic() - begin < 1.5 and not wait_gone(pids, 1)
+    assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
     if how == "fail":
         assert caught.value.text == "no set-up" and "fail_init" in caught.value.__notes__[-1]
     else:
@@ -426,7 +430,7 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     with pytest.raises(WorkerDiedError) as caught:
         list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, 0.2) for i in range(9)])))
     # Behind sys.exit, the worker's interpreter shuts down first.
-    assert time.monotonic() - begin < (5 if how == "sys.exit" else 1)
+    assert time.monotonic() - begin < (5 if how == "sys.exit" else SOON)
     error = caught.value
     code, text = DEATHS[how]
     stage = "handed over" if how == "write" else "computed"
@@ -434,7 +438,7 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     assert str(error) == f"worker {error.worker} (pid {error.pid}) {text} while it {stage} sample 41 of task 1"
     assert error.pid == pids[error.worker] and isinstance(error, (TorchDaliError, RuntimeError))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids, SOON)
     with pytest.raises(RuntimeError, match="the worker pool is closed: make a new one"):
         next(doomed.run(tasks(("values", 0, 1, 10))))
 
@@ -450,7 +454,7 @@ def test_an_idle_worker_that_is_killed(doomed, how):
             result.release()
     # It may have been given a task that it never began.
     assert caught.value.worker == len(pids) - 1 and caught.value.index is None
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids, SOON)
 
 
 def test_without_pidfds(monkeypatch):
@@ -467,22 +471,22 @@ def test_without_pidfds(monkeypatch):
         begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match="exited with code 7 while it computed sample 4 of task 0"):
             list(pool.run(tasks(("die", 4, "exit"), *[("sleep", i, 0.2) for i in range(9)])))
-        assert time.monotonic() - begin < 1 and not wait_gone(pids, 1)
+        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
 
 
 @pytest.mark.parametrize("how", ["timeout"])
 def test_a_sample_past_the_timeout(doomed, how):
-    # 1.2 seconds a task, but 0.4 a sample.
-    assert compute(doomed, "sleeps", 3, 0.4)["index"] == [0, 1, 2]
+    # More than that a task, but less a sample.
+    assert compute(doomed, "sleeps", 3, 0.4 * SOON)["index"] == [0, 1, 2]
     pids = pids_of(doomed)
     begin = time.monotonic()
     with ThreadPoolExecutor(1) as thread, pytest.raises(WorkerTimeoutError) as caught:
         thread.submit(lambda: list(doomed.run(tasks(("values", 0, 1, 1), ("sleep", 52, 60.0))))).result()
-    assert 1 <= time.monotonic() - begin < 2
+    assert SOON <= time.monotonic() - begin < 2 * SOON
     error = caught.value
-    assert (error.task, error.index, error.timeout) == (1, 52, 1.0) and isinstance(error, LoaderTimeoutError)
-    assert str(error).endswith("took over 1 s while it computed sample 52 of task 1, and was killed")
-    assert not wait_gone(pids, 0.5)
+    assert (error.task, error.index, error.timeout) == (1, 52, SOON) and isinstance(error, LoaderTimeoutError)
+    assert str(error).endswith("took over 3 s while it computed sample 52 of task 1, and was killed")
+    assert not wait_gone(pids, SOON)
 
 
 @pytest.mark.parametrize("how", ["close pool"])
@@ -495,7 +499,7 @@ def test_close_from_another_thread_while_a_run_waits(doomed, how):
         time.sleep(0.1)
         begin = time.monotonic()
         doomed.close()
-        assert time.monotonic() - begin < 1 and not wait_gone(pids, 0.2)
+        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
         with pytest.raises(RuntimeError, match="the worker pool is closed"):
             waiting.result(1)
     doomed.close()  # twice is once
@@ -527,10 +531,10 @@ def test_killing_random_workers_never_hangs():
         begin = time.monotonic()
         os.kill(chance.choice(pids), signal.SIGKILL)
         thread.join(10)
-        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids, 1)
+        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids, SOON)
         slowest = max(slowest, ended[0] - begin)
         stages.add(caught[0].stage)
-    assert slowest < 1 and {"computed", "handed over"} & stages
+    assert slowest < SOON and {"computed", "handed over"} & stages
 
 
 # Memory
@@ -586,10 +590,10 @@ def test_no_worker_outlives_the_script(mode, scripts):
     assert len(pids) == 5
     if mode == "kill":
         os.kill(script.pid, signal.SIGKILL)
-        assert not wait_gone(pids, 1)
+        assert not wait_gone(pids, SOON)
     elif mode == "interrupt":
         os.killpg(script.pid, signal.SIGINT)
-        assert not wait_gone(pids, 1)
+        assert not wait_gone(pids, SOON)
     _, errors = script.communicate(timeout=20)
     assert not wait_gone(pids, 0)
     expected = {"kill": "", "interrupt": "KeyboardInterrupt", "raise": "ArithmeticError: of the user", "exit": ""}[mode]
@@ -603,7 +607,7 @@ def test_a_forgotten_pool_ends():
     pids = pids_of(pool)
     del run, pool
     gc.collect()
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids, SOON)
 
 
 def test_a_forked_pool_is_refused_and_left_alone():
