@@ -235,3 +235,80 @@ def batches(info: Any) -> Any:
         raise StopIteration
     n = 3 + info.iteration
     return np.arange(n) + 100 * info.iteration, [f"epoch {info.epoch_idx}"] * n
+
+
+class RestartingStream(Stream):
+    """It knows where its last iteration is, and begins anew unless it was told to go on, and then once."""
+
+    def __init__(self, n: int = N) -> None:
+        super().__init__(n)
+        self.at, self.resume = 0, 0
+
+    def __iter__(self) -> Any:
+        start, self.resume = self.resume, 0
+        for index in range(start, self.n):
+            self.at = index + 1
+            yield index, random.random()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.resume = state["at"]
+
+
+class SharedStatefulStream(StatefulStream):
+    """It shares itself unevenly: the first worker has most."""
+
+    def __iter__(self) -> Any:
+        info = get_worker_info()
+        number, workers = (info.id, info.num_workers) if info else (0, 1)
+        mine = [index for index in range(self.n) if (index % 8 if index % 8 < workers else 0) == number]
+        start, self.at = self.at, 0
+        for place in range(start, len(mine)):
+            self.at = place + 1
+            yield mine[place], random.random()
+        self.at = 0
+
+
+class EpochStream(Stream):
+    """Another order for each epoch that it is told of."""
+
+    epoch = 99
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        order = np.random.default_rng(self.epoch).permutation(self.n)
+        for index in order.tolist():
+            yield index, self.epoch
+
+
+class Itself:
+    """An iterator with a state; something happens at sample 9."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault, self.n = fault, 0
+
+    def __iter__(self) -> Itself:
+        return self
+
+    def __next__(self) -> int:
+        self.n += 1
+        if self.n == 10:
+            if self.fault == "raise":
+                raise LookupError("sample 9 is lost")
+            if self.fault == "kill":
+                os.kill(os.getpid(), 9)
+            if self.fault == "hang":
+                time.sleep(60)
+        if self.n > N:
+            raise StopIteration
+        return self.n - 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"n": self.n}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.n = state["n"]

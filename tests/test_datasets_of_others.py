@@ -101,7 +101,9 @@ def test_hugging_face_streams_and_resumes(stored):
     def make(num_workers: int, **options: Any) -> td.DataLoader:
         return loader(stored, num_workers, shuffle=True, batch_size=6, output="dict", **options)
 
-    assert_same_stream(lambda: make(0), lambda: make(2), lambda: make(1, multiprocessing_context="forkserver"), epochs=2)
+    assert_same_stream(
+        lambda: make(0), lambda: make(2), lambda: make(1, multiprocessing_context="forkserver"), epochs=2
+    )
     assert_resumes_exactly(lambda: make(0), lambda: make(2), epochs=1, every=3)
 
 
