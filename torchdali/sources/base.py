@@ -84,14 +84,18 @@ class PythonSource:
     def _describe(self) -> Structure:
         payload = ("describe", self._names, self.first())
         if not self.crew.options.num_workers:
-            with preserved():
-                (structure,) = self.job()(payload, _ignore)["structure"]
+            seen: list[int] = []
+            try:
+                with preserved():
+                    (structure,) = self.job()(payload, seen.append)["structure"]
+            except Exception as error:
+                raise mark(_not_stopping(error), seen, None) from error.__cause__
         else:
             pool = self.crew.lease()
             try:
                 (result,) = pool.run([Task(0, payload)])
                 if result.error is not None:
-                    raise result.error
+                    raise mark(result.error, [result.index], result.worker)
                 (structure,) = result.columns["structure"]
             finally:
                 # The workers are needed soon.
@@ -145,8 +149,13 @@ def _ends(columns: Columns) -> bool:
     return bool(columns.get(END, [False])[0])
 
 
-def _ignore(index: int) -> None:
-    """Progress in the caller's own process: nobody looks."""
+def _not_stopping(error: Exception) -> Exception:
+    """The error, which must not look like the end of a loop."""
+    if not isinstance(error, StopIteration):
+        return error
+    stopped = RuntimeError("a dataset must not raise StopIteration, and this one did")
+    stopped.__cause__ = error
+    return stopped
 
 
 class LocalReading:
@@ -169,10 +178,8 @@ class LocalReading:
         try:
             with preserved():
                 columns = self._job(self._payload(rows), seen.append)
-        except StopIteration as error:
-            raise mark(RuntimeError("a dataset must not raise StopIteration, and this one did"), seen, None) from error
         except Exception as error:
-            raise mark(error, seen, None) from None
+            raise mark(_not_stopping(error), seen, None) from error.__cause__
         return self._source.finish(columns, rows), _ends(columns)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:

@@ -120,11 +120,13 @@ class CallBack:
         if payload[0] == "describe":
             progress(0)
             seeded(0, 0, 0)
-            if self._batch:
-                (first, *_) = _rows(self.dataset(BatchInfo(0, 0)))
-            else:
-                first = self.dataset(SampleInfo(0, 0, 0, 0))
-            return {"structure": [Structure.of(first, payload[1])]}
+            try:
+                first = self.dataset(BatchInfo(0, 0) if self._batch else SampleInfo(0, 0, 0, 0))
+            except StopIteration as error:
+                raise ValueError(
+                    "the callback gives no sample: it raised StopIteration when asked for the first"
+                ) from error
+            return {"structure": [Structure.of(_rows(first)[0] if self._batch else first, payload[1])]}
         seed, key, epoch, iteration, indices, structure = payload
         rows: list[list[Any]] = []
         ended = False
@@ -146,8 +148,14 @@ class CallBack:
 
 def _rows(batch: Any) -> list[Any]:
     """The samples of a batch that is one array or list of samples for each field."""
-    if isinstance(batch, Mapping):
-        return [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-    if isinstance(batch, tuple):
-        return list(zip(*batch, strict=True))
-    return list(batch)
+    named = isinstance(batch, Mapping)
+    columns = list(batch.values()) if named else list(batch) if isinstance(batch, tuple) else [batch]
+    sizes = [len(column) for column in columns]
+    if not sizes or len(set(sizes)) > 1 or not sizes[0]:
+        raise ValueError(
+            f"a callback's batch must hold one array or list of samples for each field, all of one length above 0, got "
+            f"lengths {sizes}; write raise StopIteration to end the epoch"
+        )
+    if named:
+        return [dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True)]
+    return list(zip(*columns, strict=True)) if isinstance(batch, tuple) else list(batch)

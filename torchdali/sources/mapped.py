@@ -68,6 +68,9 @@ class PythonDataset(PythonSource):
         return getattr(self.dataset, name)
 
 
+_TRIES = 10  # samples, until one can be described
+
+
 class ReadSamples:
     """What runs in a worker."""
 
@@ -76,10 +79,7 @@ class ReadSamples:
 
     def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
         if payload[0] == "describe":
-            _, fields, index = payload
-            progress(index)
-            seeded(0, 0, index)
-            return {"structure": [Structure.of(self.dataset[index], fields)]}
+            return {"structure": [Structure.of(self._sample(payload[2], progress), payload[1])]}
         seed, key, indices, keys, structure = payload
         rows = []
         for index, sample in zip(indices, keys, strict=True):
@@ -88,3 +88,16 @@ class ReadSamples:
             rows.append(structure.values(self.dataset[index]))
         columns: Columns = structure.columns(rows)
         return columns
+
+    def _sample(self, index: int, progress: Callable[[int], None]) -> Any:
+        """One to describe: the next one that can be made, since a bad sample is an error where the order has it."""
+        for other in range(index, min(len(self.dataset), index + _TRIES)):
+            progress(other)
+            seeded(0, 0, other)
+            try:
+                return self.dataset[other]
+            except Exception:
+                continue
+        progress(index)
+        seeded(0, 0, index)
+        return self.dataset[index]
