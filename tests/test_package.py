@@ -17,8 +17,8 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from modules above it.
 LAYERS = [
-    "errors", "arguments", "_dali", "random", "permutation", "distributed", "sampler", "state", "batch", "images",
-    "storage", "components", "reading", "agreement",
+    "errors", "arguments", "_dali", "random", "seeding", "permutation", "distributed", "sampler", "state",
+    "batch", "images", "storage", "components", "reading", "agreement",
     "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar",
     "datasets.numpy", "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
     "readers.native", "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known",
@@ -29,7 +29,7 @@ LAYERS = [
     "transforms.function", "transforms",
     "interop.advice", "interop.picture", "interop.rules", "interop.translation", "interop.samples",
     "interop.torchvision_dataset", "interop",
-    "workers.memory", "workers.seeding", "workers.board", "workers.protocol", "workers.slots",
+    "workers.memory", "workers.board", "workers.protocol", "workers.slots",
     "workers.failure", "workers.launch", "workers.crew", "workers.task", "workers.worker", "workers.pool", "workers",
     "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback", "sources.iterable",
     "sources",

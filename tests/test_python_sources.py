@@ -454,3 +454,102 @@ def test_iterable_sources():
         td.IterableSource(iter([1]))
     with pytest.raises(ValueError, match="the iterable is empty"), loader(S.Stream(0), shuffle=False) as one:
         next(iter(one))
+
+
+# Ends, and what a source without an end can't do
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_drop_last_of_sources_that_end_by_themselves(num_workers):
+    """As in torch: of an iterable, each worker drops its own last part."""
+    with td.DataLoader(
+        td.SampleSource(S.UntilTheEnd()), batch_size=4, num_workers=num_workers, device="cpu", drop_last=True
+    ) as one:
+        assert [len(batch["epoch"]) for batch in one] == [4] * 5
+    with td.DataLoader(
+        td.SampleSource(S.UntilTheEnd(), num_samples=10), batch_size=4, num_workers=num_workers, drop_last=True
+    ) as one:
+        assert len(one) == 2 and [len(batch["epoch"]) for batch in one] == [4, 4]
+    with loader(S.Stream(), num_workers, shuffle=False, drop_last=True) as one:
+        theirs = torch.utils.data.DataLoader(S.Stream(), 4, num_workers=0, drop_last=True)
+        lengths = [len(index) for index, _ in one]
+        assert lengths == [4] * 5  # of two workers, 3 and 2
+        if not num_workers:
+            assert lengths == [len(index) for index, _ in theirs]
+
+
+@pytest.mark.parametrize("source", [S.Stream(), td.SampleSource(S.UntilTheEnd())], ids=["iterable", "callback"])
+def test_what_a_source_without_an_end_can_not_do(source):
+    with pytest.raises(ValueError, match="last batch is not filled: leave pad_last out"):
+        td.DataLoader(source, pad_last=True)
+    for policy in ("substitute", lambda bad: 3):
+        with pytest.raises(ValueError, match="has no other sample to take by its index: leave on_bad_sample out"):
+            td.DataLoader(source, on_bad_sample=policy)
+    with pytest.raises(ValueError, match="batch=True makes batches of any size"):
+        td.SampleSource(S.batches, batch=True, num_samples=3)
+
+
+def test_an_iterable_is_not_sought():
+    """It knows no place but those of its states."""
+    with loader(S.Stream(), shuffle=False) as one:
+        with pytest.raises(ValueError, match=r"can't be sought.*load a state"):
+            one.seek(0, 2)
+        one.seek(3, 0)
+        assert one.epoch == 3
+
+
+def test_whole_batches_go_on_with_another_batch_size():
+    """Their position counts batches, so what the loader is told of sizes does not matter."""
+
+    def make(batch_size):
+        return td.DataLoader(td.SampleSource(S.batches, batch=True), batch_size=batch_size, device="cpu")
+
+    assert_resumes_exactly(lambda: make(4), lambda: make(1), steps=True)
+    keys = []
+
+    def note(sample, rand):
+        keys.append(np.asarray(rand.host.words()).tolist())
+        return sample
+
+    source = td.SampleSource(lambda info: (S.batches(info)[0][:, None],), batch=True, fields=["x"])
+    list(td.DataLoader(source, transform=note, device="cpu", engine="eager", prefetch_factor=0))
+    drawn = [key for batch in keys for key in batch]
+    assert len(drawn) >= 18 and len(set(drawn)) == len(drawn)
+
+
+def test_loaders_may_share_a_source():
+    """Each has workers of its own."""
+    source = td.PythonDataset(S.Plain())
+    with loader(source, 2, persistent_workers=True) as one, loader(source) as other:
+        assert_same_stream(lambda: one, lambda: other, epochs=1)
+        assert one.source.crew is not other.source.crew
+
+
+def test_a_loader_pickles_behind_a_pass_over_an_iterable():
+    one = loader(S.Stream(), shuffle=False)
+    next(iter(one))
+    other = pickle.loads(pickle.dumps(one))
+    assert len(list(other)) == 6
+
+
+def test_a_field_may_be_a_path():
+    source = td.PythonDataset(S.Forms("tuple"), fields=["picture", "path"])
+    assert next(iter(loader(source, transform=T.Resize((4, 4)), output="dict")))["path"].dtype == torch.int64
+
+
+def test_the_worker_that_reads_out_of_turn_ends_with_the_pass():
+    """It takes the place of a bad sample in the last batch, when the others have ended."""
+    with loader(S.Faulty("raise"), 1, shuffle=False, batch_size=N, on_bad_sample="substitute") as one:
+        assert len(next(iter(one))) == N and one.bad_samples
+        list(one)
+        deadline = time.monotonic() + 5
+        while len(workers()) > 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(workers()) <= 1  # the fork server
+
+
+def test_nested_batches_have_digests():
+    one, other = (next(iter(loader(S.Forms("nested"), shuffle=False))) for _ in range(2))
+    digests = sample_digests(one)
+    assert digests == sample_digests(other) and len(set(digests)) == 4
+    assert_resumes_exactly(lambda: loader(S.Forms("dataclass")))

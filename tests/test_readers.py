@@ -257,3 +257,29 @@ def test_its_own_state(case):
 def test_the_loader_pickles(make):
     loader = pickle.loads(pickle.dumps(make()))
     assert_same_stream(lambda: loader, lambda: make())
+
+
+def test_any_reader_of_dynamic_mode(tmp_path):
+    """`Reader` takes a class that torchdali does not know."""
+    import nvidia.dali.experimental.dynamic as ndd
+
+    root = tmp_path / "files"
+    samples = CASES["File"](root).samples
+    options = dict(fields=("photo", "number"), kinds={"photo": "encoded", "number": "number"}, file_root=root)
+
+    def make(**more):
+        reader = td.readers.Reader(ndd.readers.File, **options, **more)
+        return td.DataLoader(reader, batch_size=4, transform=T.Resize((8, 8)), device="cpu")
+
+    assert [int(number) for _, numbers in make() for number in numbers] == [sample[1] for sample in samples]
+    assert_resumes_exactly(lambda: make(shuffle="window", initial_fill=4))
+    with pytest.raises(ValueError, match="2 outputs here, and fields names 1"):
+        list(td.readers.Reader(ndd.readers.File, fields=("photo",), file_root=root))
+    with pytest.raises(TypeError, match=r"a reader of dynamic mode is needed, such as ndd\.readers\.File"):
+        td.readers.Reader(ndd.decoders.image, fields=("photo",))
+
+
+def test_fixed_features_are_tensors(tmp_path):
+    """A feature of a known shape leaves as a plain tensor, one of any number padded."""
+    batch = next(iter(td.DataLoader(CASES["TFRecord"](tmp_path / "r").make(), 4, transform=T.Resize((8, 8)))))
+    assert batch[2].shape == (4, 2) and isinstance(batch[3], Padded)

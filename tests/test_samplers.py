@@ -637,7 +637,7 @@ def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], OrderSampler]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert seconds < 0.25 and peak < 4e6  # measured: 1-3 ms, 0.3 MB
+    assert seconds < 0.25 and peak < 4e6
     assert num_steps(n, 256, Shard(3, 8), False, False) == -(-n // 2048)
 
 
@@ -650,5 +650,5 @@ def test_buckets_of_many_samples_are_found_quickly() -> None:
     start = epoch.step_start(batches // 16, Shard(3, 8), False)
     taken = epoch.cut(start, Shard(3, 8), False)
     assert taken is not None and len(epoch(taken.positions).indices) == len(taken.positions)
-    assert time.perf_counter() - begin < 2  # measured: 10 ms for 30,000 batches
+    assert time.perf_counter() - begin < 2
     assert 0.4 * n < start < 0.6 * n

@@ -21,14 +21,13 @@ import pytest
 import torch
 
 from torchdali.errors import LoaderTimeoutError, TorchDaliError
+from torchdali.seeding import preserved, seeded
 from torchdali.workers import (
     SharedMemoryError,
     Task,
     WorkerDiedError,
     WorkerPool,
     WorkerTimeoutError,
-    preserved,
-    seeded,
 )
 
 from . import workers_helpers as helpers

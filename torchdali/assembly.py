@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -10,24 +11,16 @@ from torch.utils.data import IterableDataset
 from .arguments import integer
 from .datasets import MapDataset
 from .distributed import Shard
+from .engine.work import Step, iter_endless_steps, iter_steps
 from .readers import Reader
 from .readers.base import ReaderOrder
 from .reading import Source
-from .sampler import (
-    BatchedEpoch,
-    Drawn,
-    Endless,
-    EpochOrder,
-    Order,
-    Sequential,
-    Shuffled,
-    num_steps,
-    step_start,
-)
+from .sampler import Drawn, Endless, Order, Sequential, Shuffled, num_steps, step_start
 from .samplers import BatchedOrder, Mix, OrderSampler
 from .sources import IterableSource, PythonDataset
 from .sources.base import PythonSource
 from .sources.crew import Crew, WorkerOptions
+from .state import Position
 
 
 def as_source(dataset: Any, workers: WorkerOptions) -> Source:
@@ -48,7 +41,7 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         return dataset
     source: PythonSource
     if isinstance(dataset, PythonSource):
-        source = dataset
+        source = copy.copy(dataset)  # its workers are the loader's, and several loaders may share it
     elif isinstance(dataset, IterableDataset):
         source = IterableSource(dataset)
     elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
@@ -62,6 +55,23 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         raise ValueError("the dataset is empty")
     source.crew = Crew(workers, source.job())
     return source
+
+
+def check_endless(source: Source, pad_last: bool, policy: Any) -> None:
+    """Refuse what a source that ends by itself can't do.
+
+    Raises:
+        ValueError: `pad_last`, or another sample in place of a bad one.
+    """
+    if source.endless and pad_last:
+        raise ValueError(
+            f"{type(source).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
+        )
+    if source.endless and policy != "raise":
+        raise ValueError(
+            f"{type(source).__name__} has no other sample to take by its index: leave on_bad_sample out, "
+            "and let the code that makes the samples choose"
+        )
 
 
 def batch_size_of(order: Order, batch_size: int, pad_last: bool) -> int:
@@ -87,19 +97,30 @@ def steps_of(order: Order, batch_size: int, shard: Shard, drop_last: bool, pad_l
     if isinstance(order, BatchedOrder):
         return order.num_steps(shard, drop_last, pad_last)
     if isinstance(order, Endless):
-        return -(-len(order) // batch_size)
+        whole, rest = divmod(len(order), batch_size)
+        return whole + (rest > 0 and not drop_last)
     return num_steps(len(order), batch_size, shard, drop_last, pad_last)
 
 
 def start_of(
-    order: Order, epoch: EpochOrder, step: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool
+    order: Order, at: Position, step: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool
 ) -> int:
-    """The position at which a step of an epoch begins."""
-    if isinstance(epoch, BatchedEpoch):
-        return epoch.step_start(step, shard, drop_last)
+    """The position at which a step of the epoch `at` begins."""
+    if isinstance(order, BatchedOrder):
+        return order.epoch(at.epoch, at.key).step_start(step, shard, drop_last)
     if isinstance(order, Endless):
-        return integer("step", step, 0) * batch_size
+        return integer("step", step, 0) * (1 if order.whole_batches else batch_size)
     return step_start(len(order), step, batch_size, shard, drop_last, pad_last)
+
+
+def iter_steps_of(
+    order: Order, start: Position, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool
+) -> Iterator[Step]:
+    """A rank's steps from a position to the end of the epoch.  The order of the epoch is drawn here and now."""
+    epoch = order.epoch(start.epoch, start.key)
+    if isinstance(order, Endless):
+        return iter_endless_steps(epoch, order.n, start, 1 if order.whole_batches else batch_size)
+    return iter_steps(epoch, len(order), start, batch_size, shard, drop_last, pad_last, order.strided)
 
 
 def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | OrderSampler | None, seed: int) -> Order:
@@ -123,7 +144,7 @@ def as_order(source: Source, shuffle: bool, sampler: Iterable[int] | OrderSample
     if source.endless:
         if shuffle or sampler is not None:
             raise ValueError(f"{type(source).__name__} gives samples in its own order: leave shuffle and sampler out")
-        return Endless(getattr(source, "num_samples", None))
+        return Endless(getattr(source, "num_samples", None), source.whole_batches)
     if isinstance(sampler, OrderSampler):
         return sampler.order(len(source), seed)
     if sampler is not None:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from . import distributed
+from . import assembly, distributed
 from ._dali import check_process
 from .agreement import check_agreement
 from .arguments import check_arguments, integer, refuse_torch_arguments
-from .assembly import as_order, as_source, batch_size_of, is_sequential, start_of, steps_of
 from .batch import BadSample
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
-from .engine.work import iter_endless_steps, iter_steps
 from .errors import StateMismatchError
 from .iterator import LoaderIterator
 from .readers import Reader
@@ -148,7 +146,8 @@ class DataLoader:
             pickler=pickler,
             seed=self.seed,
         )
-        source = as_source(dataset, workers)
+        source = assembly.as_source(dataset, workers)
+        assembly.check_endless(source, pad_last, on_bad_sample)
         if transform is None:
             transform = getattr(source, "transform", None)
         self._pin = bool(pin_memory)
@@ -161,12 +160,12 @@ class DataLoader:
         self._device = None if device is None else distributed.check_device(device)
         self._engine = engine
 
-        self._order = as_order(source, shuffle, sampler, self.seed)
-        self.batch_size = batch_size_of(self._order, self.batch_size, pad_last)
+        self._order = assembly.as_order(source, shuffle, sampler, self.seed)
+        self.batch_size = assembly.batch_size_of(self._order, self.batch_size, pad_last)
         self._progress = Progress()
         self._snapshot: tuple[Position, dict[str, Any] | None] = (Position(), None)
         self.bad_samples: list[BadSample] = []
-        self.sampler = (SequentialEpochSampler if is_sequential(self._order) else EpochSampler)(self)
+        self.sampler = (SequentialEpochSampler if assembly.is_sequential(self._order) else EpochSampler)(self)
         self.batch_sampler = BatchTokens(self)
         self.dataset = DatasetView(self)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -188,7 +187,7 @@ class DataLoader:
         Raises:
             TypeError: nobody knows it before the source ends.
         """
-        return steps_of(self._order, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        return assembly.steps_of(self._order, self.batch_size, self._shard(), self.drop_last, self.pad_last)
 
     @property
     def strided(self) -> bool:
@@ -243,10 +242,10 @@ class DataLoader:
         if isinstance(self.source, IterableSource) and isinstance(state_dict, Mapping):
             state_dict = dict(state_dict)
             snapshot = state_dict.pop("iterable", None)
-            if snapshot is not None:
-                snapshot = self.source.check_snapshot(snapshot)
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
+            if isinstance(self.source, IterableSource):
+                self.source.check_snapshot(snapshot, position)
         except StateMismatchError as error:
             if isinstance(self.source, Reader):
                 raise self.source.explain(error) from None
@@ -262,8 +261,9 @@ class DataLoader:
         cycle = now.cycle if epoch in (None, now.epoch) else 0
         to = Position(now.epoch if epoch is None else epoch, cycle)
         ends = self.drop_last, self.pad_last
-        order = self._order.epoch(to.epoch, to.key)
-        at = start_of(self._order, order, step, self.batch_size, self._shard(), *ends)
+        at = assembly.start_of(self._order, to, step, self.batch_size, self._shard(), *ends)
+        if at and isinstance(self.source, IterableSource):
+            raise ValueError("an iterable can't be sought, but for the start of an epoch: load a state")
         self._progress.load(to._replace(samples_seen=at))
 
     def _fingerprint(self) -> dict[str, int | str]:
@@ -325,15 +325,19 @@ class DataLoader:
         endless = self.source.endless
         n = 0 if endless else self.num_samples
         if not endless:
-            steps_of(self._order, self.batch_size, shard, self.drop_last, self.pad_last)  # raises if it cannot be
+            assembly.steps_of(
+                self._order, self.batch_size, shard, self.drop_last, self.pad_last
+            )  # raises if it cannot be
         place = Place(
             seed=self.seed,
             key=start.key,
             epoch=start.epoch,
             shard=shard,
             batch_size=self.batch_size,
+            drop_last=self.drop_last,
             num_threads=self._num_threads or distributed.default_num_threads(),
             device=device,
+            snapshot=self._snapshot_at(start),
         )
         settings = Settings(
             source=self.source,
@@ -345,8 +349,8 @@ class DataLoader:
             pad_multiple=self._pad_multiple,
             policy=self._policy,
         )
-        # Drawn here, in the caller's thread: a sampler may use the global generators.
-        order = self._order.epoch(start.epoch, start.key)
+        # Drawn in the caller's thread: a sampler may use the global generators.
+        steps = assembly.iter_steps_of(self._order, start, self.batch_size, shard, self.drop_last, self.pad_last)
         left = 0 if endless else n - start.samples_seen
         if 0 < left < shard.world_size and not (self.drop_last or self.pad_last):
             warnings.warn(
@@ -354,13 +358,6 @@ class DataLoader:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        if endless:
-            steps = iter_endless_steps(order, getattr(self._order, "n", None), start, self.batch_size)
-        else:
-            ends = self.drop_last, self.pad_last
-            steps = iter_steps(order, n, start, self.batch_size, shard, *ends, self._order.strided)
-        if isinstance(self.source, IterableSource):
-            self.source.snapshot = self._snapshot_at(start)
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.

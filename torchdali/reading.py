@@ -34,6 +34,8 @@ class Place(NamedTuple):
         batch_size: samples a batch.
         num_threads: for decoding.
         device: where batches will arrive.
+        drop_last: of an endless source, batches that its end leaves smaller are left out.
+        snapshot: where the source goes on, if positions do not say so: what came with `Lent`.
     """
 
     seed: int
@@ -43,6 +45,8 @@ class Place(NamedTuple):
     batch_size: int
     num_threads: int
     device: torch.device
+    drop_last: bool = False
+    snapshot: dict[str, Any] | None = None
 
 
 class Lent(dict[str, Any]):
@@ -71,7 +75,11 @@ class Reading(Protocol):
         ...
 
     def read(self, rows: Rows) -> Columns:
-        """Columns of any rows; from any thread, beside the stream; any error may rise."""
+        """Columns of any rows; from any thread, beside the stream and behind it; any error may rise."""
+        ...
+
+    def close(self) -> None:
+        """The pass is over, and nobody reads any more."""
         ...
 
 
@@ -134,6 +142,9 @@ class DirectReading:
 
     def read(self, rows: Rows) -> Columns:
         return self._read(rows.indices)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         threads = ThreadPoolExecutor(THREADS, "torchdali-read") if self._blocking else None

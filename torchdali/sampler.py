@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 from .distributed import Shard
 from .permutation import Permutation
 from .random import derive
+from .seeding import preserved
 
 Indices = NDArray[np.int64]
 
@@ -82,12 +82,17 @@ class Sequential:
 
 
 class Endless:
-    """0, 1, 2, ... for as long as the source goes on, or to a number of samples; each rank counts its own."""
+    """0, 1, 2, ... for as long as the source goes on, or to a number of samples; each rank counts its own.
+
+    Args:
+        n: how many, if that is known.
+        whole_batches: positions count batches, of any size.
+    """
 
     strided = False
 
-    def __init__(self, n: int | None) -> None:
-        self.n = n
+    def __init__(self, n: int | None, whole_batches: bool = False) -> None:
+        self.n, self.whole_batches = n, whole_batches
 
     def __len__(self) -> int:
         if self.n is None:
@@ -95,7 +100,9 @@ class Endless:
         return self.n
 
     def epoch(self, _epoch: int, _key: int) -> EpochOrder:
-        return lambda positions: Rows(positions, positions.astype(np.uint64))
+        # Room for the keys of a batch's samples.
+        shift = np.uint64(32 if self.whole_batches else 0)
+        return lambda positions: Rows(positions, positions.astype(np.uint64) << shift)
 
     def fingerprint(self, world_size: int = 1) -> str:
         return "as it comes"
@@ -188,7 +195,10 @@ class Drawn:
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(epoch)
         name = type(self.sampler).__name__
-        with _seeded(derive(self.seed, 0xD4A3, key), getattr(self.sampler, "generator", None)):
+        generator = getattr(self.sampler, "generator", None)
+        own = [generator] if isinstance(generator, torch.Generator) else []
+        with preserved(*own):
+            _seed_all(derive(self.seed, 0xD4A3, key), *own)
             drawn = list(self.sampler)
         if len(drawn) != len(self):
             raise ValueError(f"{name} says len {len(self)} and yielded {len(drawn)} indices")
@@ -219,23 +229,12 @@ def _occurrences(indices: Indices) -> Indices:
     return out
 
 
-@contextmanager
-def _seeded(seed: int, own: Any) -> Iterator[None]:
-    """A block in which the global generators, and `own` if it is torch's, start from a seed; then they are put back."""
-    python, legacy = random.getstate(), np.random.get_state()
-    generators = [torch.default_generator, *([own] if isinstance(own, torch.Generator) else [])]
-    states = [generator.get_state() for generator in generators]
-    try:
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        for generator in generators:
-            generator.manual_seed(seed % 2**63)
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+def _seed_all(seed: int, *more: torch.Generator) -> None:
+    """Start the global generators, and some of torch's, from a seed."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    for generator in (torch.default_generator, *more):
+        generator.manual_seed(seed % 2**63)
 
 
 class Cut(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,9 @@ class StreamStep:
 
 
 def sample_digests(batch: Any) -> list[str]:
-    """One digest for each row of a batch (tuple, list or dict of tensors, `Padded` and lists)."""
-    items = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
+    """One digest for each row of a batch of tensors, `Padded` and lists, in tuples, dicts and dataclasses."""
+    # torch's own loader gives lists for tuples.
+    items = dict(_named(tuple(batch) if isinstance(batch, list) else batch))
     columns: list[tuple[str, Any, Any]] = []
     for name, value in items.items():
         if isinstance(value, Padded):
@@ -55,6 +56,21 @@ def sample_digests(batch: Any) -> list[str]:
             columns.append((str(name), value, items.get(f"{name}_sizes")))
     rows = (b"".join(_row(*column, i) for column in columns) for i in range(len(columns[0][1])))
     return [hashlib.blake2b(row, digest_size=8).hexdigest() for row in rows]
+
+
+def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of a batch by their places."""
+    if isinstance(value, Mapping):
+        parts = dict(value)
+    elif isinstance(value, tuple) and not isinstance(value, Padded):
+        parts = dict(enumerate(value))
+    elif is_dataclass(value):
+        parts = vars(value)
+    else:
+        yield name, value
+        return
+    for key, part in parts.items():
+        yield from _named(part, f"{name}.{key}" if name else str(key))
 
 
 def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..batch import Column, Columns, Kind, take
+from ..storage import below_common_folder
 from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
 
 
@@ -69,11 +70,7 @@ class FileDataset(MapDataset):
     def fingerprint(self) -> str:
         """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            # What the first and the last name share, all share.
-            first, last = min(self.paths), max(self.paths)
-            shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
-            start = first.rfind(os.sep, 0, shared) + 1
-            names = "\0".join(path[start:] for path in self.paths)
+            names = "\0".join(below_common_folder(self.paths))
             self._fingerprint = f"{len(self)} files {digest(names, self.labels)}"
         return self._fingerprint
 

@@ -96,6 +96,16 @@ class RecordFiles(MapDataset):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    def rows_of(self, shard: int) -> range:
+        """The samples of a file."""
+        return range(int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard]))
+
+    def bounds_of(self, shard: int) -> list[int]:
+        """[n + 1] where the records of a file begin, and where the last one ends."""
+        rows = self.rows_of(shard)
+        bounds: list[int] = self._bounds[rows.start + shard : rows.stop + shard + 1].tolist()
+        return bounds
+
     def _records(self, indices: Sequence[int]) -> Iterator[Record]:
         shards, numbers = self._locate(indices)
         at = np.asarray(indices) + shards  # each file has one bound more than records

@@ -97,7 +97,7 @@ class TFRecordDataset(RecordFiles):
         self._crc = _crc32c() if check_crc else None
         self._open("tfrecord1", paths, index_paths, index_dir, storage_options)
         if index_paths is not None:
-            self._payloads([0, len(self) - 1])  # each other one is checked when it is read
+            self.payloads([0, len(self) - 1])  # each other one is checked when it is read
         try:
             self.read_columns([0], list(self.features))
         except FeatureError:
@@ -135,7 +135,7 @@ class TFRecordDataset(RecordFiles):
             )
         return bounds
 
-    def _payloads(self, indices: Sequence[int]) -> list[tuple[str, Bytes]]:
+    def payloads(self, indices: Sequence[int]) -> list[tuple[str, Bytes]]:
         """The records' data, uint8 [n], and their places."""
         records = list(self._records(indices))
         heads = [_HEADER.unpack_from(record.data.data) for record in records]
@@ -156,7 +156,7 @@ class TFRecordDataset(RecordFiles):
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         values: dict[str, list[Any]] = {field: [] for field in names}
         wanted = {self.features[field].name.encode() for field in names}
-        for place, payload in self._payloads(indices):
+        for place, payload in self.payloads(indices):
             try:
                 found = example(payload.data, wanted)
                 for field in names:

@@ -106,6 +106,7 @@ class Run:
             finally:
                 # The last stage to end, in its own thread.
                 host.close()
+                fetcher.reading.close()
 
         _open.add(self)
         if s.plan.split or s.plan.peeks or s.source.uses_dali:

@@ -66,9 +66,11 @@ def iter_steps(
 ) -> Iterator[Step]:
     """A rank's steps from a position to the end of the epoch of `n` samples."""
 
+    own = order.cut if isinstance(order, BatchedEpoch) else None  # it has batches of its own
+
     def taken_at(position: int) -> Cut | None:
-        if isinstance(order, BatchedEpoch):  # it has batches of its own
-            return order.cut(position, shard, drop_last)
+        if own is not None:
+            return own(position, shard, drop_last)
         return cut(n, position, batch_size, shard, drop_last, pad_last, strided)
 
     at, taken = start, taken_at(start.samples_seen)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from .base import Output
-from .checks import check_files
+from .checks import check_files, listed_files
 from .known import KnownReader
 
 CHECKED = 1000  # headers that are looked at
@@ -33,7 +31,7 @@ class Numpy(KnownReader):
         return [Output("array", "array")]
 
     def check(self) -> None:
-        files = list(self._files())
+        files = listed_files(self.name, self.options, "*.npy")
         check_files(self.name, files)
         seen: tuple[str, int] | None = None
         for path in files[:: -(-len(files) // CHECKED)]:
@@ -46,22 +44,6 @@ class Numpy(KnownReader):
                     f"Numpy: all files must have one dtype and number of dimensions, "
                     f"got {seen[0]} with {seen[1]} in {files[0]}, and {dtype.str} with {ndim} in {path}"
                 )
-
-    def _files(self) -> Iterator[str]:
-        root = self.options.get("file_root", "")
-        if "files" in self.options:
-            yield from (os.path.join(root, name) for name in self.options["files"])
-        elif "file_list" in self.options:
-            with open(self.options["file_list"], encoding="utf-8", errors="surrogateescape") as file:
-                yield from (os.path.join(root, line.strip()) for line in file if line.strip())
-        elif root:
-            if not os.path.isdir(root):
-                raise FileNotFoundError(f"Numpy: file_root must be a folder that exists, got {root}")
-            pattern = self.options.get("file_filter", "*.npy")
-            for folder, _, names in os.walk(root):
-                yield from (os.path.join(folder, name) for name in sorted(fnmatch.filter(names, pattern)))
-        else:
-            raise ValueError("Numpy needs file_root=, files= or file_list=")
 
 
 def _header(path: str) -> tuple[np.dtype, int]:

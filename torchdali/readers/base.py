@@ -33,11 +33,13 @@ class Output(NamedTuple):
         name: the field's default name.
         kind: what it holds.
         convert: makes a value of a sample's array; None: as it is, and numbers from arrays of one element.
+        uniform: all samples are known to have one shape.
     """
 
     name: str
     kind: Kind
     convert: Callable[[NDArray[Any]], Any] | None = None
+    uniform: bool = False
 
 
 class Reader(IterableDataset[tuple[Any, ...]]):
@@ -157,7 +159,8 @@ class Reader(IterableDataset[tuple[Any, ...]]):
 
     def uniform(self, name: str) -> bool:
         """Whether all samples of a field are known to have one shape."""
-        return self.kinds[name] == "number"
+        known = any(output.uniform for output in self.outputs if output.name == name)
+        return known or self.kinds[name] == "number"
 
     def path(self, index: int) -> str | None:
         """A native reader does not tell."""

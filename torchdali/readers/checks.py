@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 INT32 = range(-(2**31), 2**31)
 
@@ -29,6 +31,31 @@ def check_files(reader: str, paths: Iterable[str]) -> None:
         raise FileNotFoundError(f"{reader}: {len(missing)} of {n} files are missing, the first is {missing[0]}")
     if empty:
         raise ValueError(f"{reader}: {len(empty)} of {n} files are empty, the first is {empty[0]}")
+
+
+def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[str]:
+    """The files that `files`, `file_list` (a path a line), or `file_root` and `file_filter` name.
+
+    Raises:
+        FileNotFoundError: no such folder or list.
+        ValueError: none of the options.
+    """
+    root = options.get("file_root", "")
+    if "files" in options:
+        return [os.path.join(root, name) for name in options["files"]]
+    if "file_list" in options:
+        with open(options["file_list"], encoding="utf-8", errors="surrogateescape") as file:
+            return [os.path.join(root, line.strip()) for line in file if line.strip()]
+    if not root:
+        raise ValueError(f"{reader} needs file_root=, files= or file_list=")
+    if not os.path.isdir(root):
+        raise FileNotFoundError(f"{reader}: file_root must be a folder that exists, got {root}")
+    wanted = options.get("file_filter", pattern)
+    return [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(root)
+        for name in sorted(fnmatch.filter(names, wanted))
+    ]
 
 
 def check_labels(reader: str, labels: Iterable[int], where: str) -> None:

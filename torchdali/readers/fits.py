@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .base import Output
-from .checks import check_files
+from .checks import check_files, listed_files
 from .video import OnGPU
 
 BLOCK = 2880  # bytes
@@ -39,7 +38,7 @@ class Fits(OnGPU):
         return [Output(f"hdu{number}", "array") for number in numbers]
 
     def check(self) -> None:
-        files = list(self._files())
+        files = listed_files(self.name, self.options, "*.fits")
         check_files(self.name, files)
         last = max(self.options.get("hdu_indices", DEFAULT))
         for path in files[:: -(-len(files) // CHECKED)]:
@@ -50,22 +49,6 @@ class Fits(OnGPU):
         if device.type == "cpu":  # DALI has a form for it, which fails without CUDA
             raise ValueError("DALI's Fits reads where there is a GPU only: write device='cuda' at the DataLoader")
         return super().make(shard, shards, generator, age, rows, device)
-
-    def _files(self) -> Iterator[str]:
-        root = self.options.get("file_root", "")
-        if "files" in self.options:
-            yield from (os.path.join(root, name) for name in self.options["files"])
-        elif "file_list" in self.options:
-            with open(self.options["file_list"], encoding="utf-8", errors="surrogateescape") as file:
-                yield from (os.path.join(root, line.strip()) for line in file if line.strip())
-        elif root:
-            if not os.path.isdir(root):
-                raise FileNotFoundError(f"Fits: file_root must be a folder that exists, got {root}")
-            pattern = self.options.get("file_filter", "*.fits")
-            for folder, _, names in os.walk(root):
-                yield from (os.path.join(folder, name) for name in sorted(fnmatch.filter(names, pattern)))
-        else:
-            raise ValueError("Fits needs file_root=, files= or file_list=")
 
 
 def count_hdus(path: str) -> int:

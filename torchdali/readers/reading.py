@@ -50,15 +50,18 @@ class ShardedReading:
                 columns = self._columns(indices, cursors, context, chunk)
             except Exception as error:
                 cursors.clear()  # a reader is dead after an error
-                yield leave_frame(self._explain(error, indices))
+                yield leave_frame(self._explain(error, indices) if isinstance(error, ReaderError) else error)
                 continue
             yield columns
 
     def read(self, rows: Rows) -> Columns:
         try:
             return self._columns(rows.indices, {}, self._context(), 1)
-        except Exception as error:
-            raise self._explain(error, rows.indices) from error
+        except ReaderError as error:
+            raise self._explain(error, rows.indices) from error.__cause__
+
+    def close(self) -> None:
+        """Readers end with their pass's thread."""
 
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
         """The columns of some positions; cursors that stand elsewhere are made anew."""
@@ -101,9 +104,7 @@ class ShardedReading:
     def _context(self) -> Any:
         return _dali.context(self._place.num_threads, self._place.device)
 
-    def _explain(self, error: Exception, positions: Indices) -> Exception:
-        if not isinstance(error, ReaderError):
-            return error
+    def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._place.epoch}, positions {positions[0]} to {positions[-1]}"
         explained = ReaderError(f"{self._reader.name} failed at {where}, or while it read ahead: {error}")
         explained.__cause__ = error.__cause__

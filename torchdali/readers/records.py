@@ -38,16 +38,10 @@ class RecordReader(KnownReader):
         ]
 
     def _index(self, shard: int) -> str:
-        return self._index_text(bounds(self.records, shard).tolist())
+        return self._index_text(self.records.bounds_of(shard))
 
     def _index_text(self, bounds: list[int]) -> str:
         raise NotImplementedError
-
-
-def bounds(records: RecordFiles, shard: int) -> Any:
-    end = int(records._ends[shard])
-    start = int(records._ends[shard - 1]) if shard else 0
-    return records._bounds[start + shard : end + shard + 1]
 
 
 class TFRecord(RecordReader):
@@ -58,8 +52,8 @@ class TFRecord(RecordReader):
     `fields` gives others, in their order.
 
     Checked when it is made: lengths and checksums of all records' headers, and the index against them; and the first
-    records of up to 64 files against what DALI gives for them.  DALI returns memory that nobody has written where a
-    feature is absent or of another length, whatever its default: then torchdali.TFRecordDataset is the one to use.
+    records of up to 64 files against what DALI gives for them.  Where a feature is absent or of another length, DALI
+    gives what is not in the file, and not the default: then torchdali.TFRecordDataset is the one to use.
     """
 
     ndd_name = "TFRecord"
@@ -72,12 +66,12 @@ class TFRecord(RecordReader):
         self.records = TFRecordDataset(
             self.options["path"], {"": ("int", None, ())}, index_paths=self.options.get("index_path")
         )
-        self._native = {name: _native(name, what) for name, what in self.options["features"].items()}
+        self._native = {name: NativeFeature(name, what) for name, what in self.options["features"].items()}
         names = [name for name in fields if name not in ("index", "valid")] or list(self._native)
         first = self._check(0)
         return [
-            Output(feature, _kind(field, what, value))
-            for field, (feature, what), value in zip(names, self.options["features"].items(), first, strict=False)
+            native.output(name, field, value)
+            for (name, native), field, value in zip(self._native.items(), names, first, strict=False)
         ]
 
     def check(self) -> None:
@@ -102,8 +96,8 @@ class TFRecord(RecordReader):
 
     def _check(self, shard: int) -> list[Any]:
         """Compare DALI's first records of a file with the file; the first one's values by feature."""
-        n = min(CHECKED_RECORDS, len(bounds(self.records, shard)) - 1)
-        if n < 1:
+        rows = self.records.rows_of(shard)[:CHECKED_RECORDS]
+        if not rows:
             return []
         options = self.native_options()
         options |= {"path": options["path"][shard : shard + 1], "index_path": options["index_path"][shard : shard + 1]}
@@ -112,11 +106,8 @@ class TFRecord(RecordReader):
             assert age == 0
             return self._class(max_batch_size=rows, **options)
 
-        start = int(self.records._ends[shard]) - len(bounds(self.records, shard)) + 1
         wanted = {name.encode() for name in self._native}
-        records = [
-            (place, data, example(data.data, wanted)) for place, data in self.records._payloads(range(start, start + n))
-        ]
+        records = [(place, data, example(data.data, wanted)) for place, data in self.records.payloads(rows)]
         for place, _, found in records:
             for name, (number, parts) in found.items():
                 if number == 1 and not parts:
@@ -124,15 +115,15 @@ class TFRecord(RecordReader):
                         f"{place}: the feature {name.decode()!r} is an empty list of texts; DALI dies of it"
                     )
         cpu = torch.device("cpu")
-        got = Cursor(make, _dali.context(1, cpu), cpu, n, 0, 1).read(n)
+        got = Cursor(make, _dali.context(1, cpu), cpu, len(rows), 0, 1).read(len(rows))
         for row, (place, payload, found) in enumerate(records):
             for name, values in zip(self._native, got, strict=True):
                 true, given = _values(name, payload, found), np.ravel(values[row])
                 if true is None or not np.array_equal(true, given):
                     held = "several texts" if true is None else f"{len(true)} values"
                     raise ValueError(
-                        f"{place}: the feature {name!r} has {held}, and DALI would give {len(given)} from memory that "
-                        f"nobody has written: correct features=, or use {self.twin}, which knows defaults"
+                        f"{place}: the feature {name!r} has {held}, and DALI would give {len(given)} that are not in "
+                        f"the file: correct features=, or use {self.twin}, which knows defaults"
                     )
         return [values[0] for values in got]
 
@@ -149,25 +140,27 @@ def _values(name: str, payload: Any, found: Any) -> Any:
     return values
 
 
-class _native:
-    """Makes DALI's feature from ours when it is needed: DALI's own do not pickle."""
+class NativeFeature:
+    """Makes DALI's feature from ours when it is needed: DALI's own do not pickle, and tell nothing of themselves."""
 
     def __init__(self, name: str, what: Any) -> None:
-        self._opaque = what if type(what).__name__ == "Feature" and type(what).__module__.startswith("nvidia") else None
-        self.feature = None if self._opaque is not None else Feature.of(name, what)
+        opaque = type(what).__name__ == "Feature" and type(what).__module__.startswith("nvidia")
+        self._opaque = what if opaque else None
+        self.feature = None if opaque else Feature.of(name, what)
 
     def __call__(self) -> Any:
         if self.feature is None:
             return self._opaque
         return _dali.tfrecord_feature(self.feature.type, self.feature.shape)
 
-
-def _kind(field: str, what: Any, value: Any) -> Any:
-    if value.dtype == np.uint8:
-        return kind_of_bytes(field)
-    own = not (type(what).__name__ == "Feature" and type(what).__module__.startswith("nvidia"))
-    number = Feature.of(field, what).shape == () if own else value.shape in ((), (1,))
-    return "number" if number else "array"
+    def output(self, name: str, field: str, value: Any) -> Output:
+        """What it gives, by its first value where DALI's does not tell."""
+        if value.dtype == np.uint8:
+            return Output(name, kind_of_bytes(field))
+        if self.feature is None:
+            return Output(name, "number" if value.shape in ((), (1,)) else "array")
+        shape = self.feature.shape
+        return Output(name, "array", uniform=None not in shape) if shape else Output(name, "number")
 
 
 class MXNet(RecordReader):

@@ -12,9 +12,13 @@ from ..datasets.base import BESIDE
 from ..errors import leave_frame
 from ..reading import Lent, Place, Reading
 from ..sampler import Rows, rows_of
-from ..workers import Result, Task, WorkerPool, preserved
+from ..seeding import preserved
+from ..workers import Task, WorkerPool
 from .crew import Crew
 from .structure import Structure
+
+SEEN_HERE: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
+"""Fields that any source can be asked for."""
 
 END = "__end__"  # a column of a result: whether the epoch ends behind it
 
@@ -37,8 +41,8 @@ class PythonSource:
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
         if isinstance(fields, str):
             raise TypeError(f"fields must be a list of names, got {fields!r}")
-        self._names = None if fields is None else [name for name in fields if name not in BESIDE]
-        self._beside = [] if fields is None else [name for name in fields if name in BESIDE and name != "path"]
+        self._names = None if fields is None else [name for name in fields if name not in SEEN_HERE]
+        self._beside = [] if fields is None else [name for name in fields if name in SEEN_HERE]
         self._order = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
         self._structure: Structure | None = None
@@ -98,10 +102,7 @@ class PythonSource:
                     raise mark(result.error, [result.index], result.worker)
                 (structure,) = result.columns["structure"]
             finally:
-                # The workers are needed soon.
-                if pool in self.crew._lent and not pool.closed:
-                    self.crew._lent.remove(pool)
-                    self.crew._idle.append(pool)
+                self.crew.keep(pool)  # it is needed soon
         known: Structure = structure
         if unknown := [name for name in self.ragged if name not in known.kinds]:
             raise ValueError(f"ragged must name fields among {', '.join(known.kinds)}, got {unknown[0]!r}")
@@ -115,7 +116,7 @@ class PythonSource:
     @property
     def kinds(self) -> dict[str, Kind]:
         """What each field holds."""
-        known = {**BESIDE, **self.structure.kinds}
+        known = {**SEEN_HERE, **self.structure.kinds}
         return {name: known[name] for name in self.fields}
 
     def uniform(self, name: str) -> bool | None:
@@ -163,11 +164,13 @@ class LocalReading:
 
     Args:
         source: what is read.
+        place: the pass.
         payload: makes the job's payload from rows.
     """
 
-    def __init__(self, source: PythonSource, payload: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> None:
         self._source, self._payload, self._job = source, payload, source.job()
+        self._smallest = smallest(source, place)
 
     def read(self, rows: Rows) -> Columns:
         columns, _ = self._read(rows)
@@ -189,21 +192,25 @@ class LocalReading:
             except Exception as error:
                 yield leave_frame(error)
                 continue
-            if size_of(columns):
+            if size_of(columns) >= self._smallest:
                 yield columns
             if ends:
                 return
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
 
 class PooledReading:
     """Reads in worker processes, ahead of the consumer.
 
     Args:
-        source, payload: as for `LocalReading`.
+        source, place, payload: as for `LocalReading`.
     """
 
-    def __init__(self, source: PythonSource, payload: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> None:
         self._source, self._payload = source, payload
+        self._smallest = smallest(source, place)
         self._pool: WorkerPool | None = None
         self._single: WorkerPool | None = None
 
@@ -224,23 +231,20 @@ class PooledReading:
                     yield mark(result.error, [result.index], result.worker)
                     continue
                 columns = self._source.finish(result.columns, some)
-                if size_of(columns):
+                if size_of(columns) >= self._smallest:
                     yield Lent(columns, result.release)
+                else:
+                    result.release()
                 if _ends(result.columns):
                     return
         finally:
             crew.give_back(pool)
-            if self._single is not None:
-                crew.give_back(self._single)
 
     def read(self, rows: Rows) -> Columns:
         """By a worker of its own: the others are busy with the stream."""
         if self._single is None:
             self._single = self._source.crew.lease(1)
         (result,) = self._single.run([Task(0, self._payload(rows))])
-        return self._columns(result, rows)
-
-    def _columns(self, result: Result, rows: Rows) -> Columns:
         if result.error is not None:
             raise mark(result.error, [result.index], result.worker)
         return self._source.finish(result.columns, rows)
@@ -249,6 +253,11 @@ class PooledReading:
         """End the stream without waiting for the workers; any thread may call it."""
         if self._pool is not None:
             self._pool.cancel()
+
+    def close(self) -> None:
+        """End the worker that read out of turn."""
+        if self._single is not None:
+            self._source.crew.give_back(self._single)
 
 
 def mark(error: Exception, samples: Sequence[int | None], worker: int | None) -> Exception:
@@ -261,6 +270,11 @@ def mark(error: Exception, samples: Sequence[int | None], worker: int | None) ->
     return error
 
 
-def make_reading(source: PythonSource, payload: Callable[[Rows], Any]) -> LocalReading | PooledReading:
+def smallest(source: PythonSource, place: Place) -> int:
+    """The smallest batch that is given: an endless source may end in the middle of one."""
+    return place.batch_size if place.drop_last and source.endless and not source.whole_batches else 1
+
+
+def make_reading(source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> LocalReading | PooledReading:
     """What reads a source with its options."""
-    return (PooledReading if source.crew.options.num_workers else LocalReading)(source, payload)
+    return (PooledReading if source.crew.options.num_workers else LocalReading)(source, place, payload)

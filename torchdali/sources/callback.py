@@ -10,7 +10,7 @@ from ..batch import Columns
 from ..datasets.base import digest
 from ..reading import Place
 from ..sampler import Rows
-from ..workers import seeded
+from ..seeding import seeded
 from .base import END, LocalReading, PooledReading, PythonSource, make_reading
 from .structure import Structure
 
@@ -54,11 +54,13 @@ class SampleSource(PythonSource):
     Args:
         callback: the callback.
         batch: it makes whole batches.
-        num_samples: of an epoch and rank, where that is known: the loader has a length then.
+        num_samples: of an epoch and rank, where that is known: the loader has a length then.  Not with `batch`, where
+            the callback decides how large batches are.
         fields, ragged: as for `PythonDataset`.
 
     Raises:
         TypeError: it is not callable.
+        ValueError: `num_samples` with `batch`.
     """
 
     endless = True
@@ -81,6 +83,8 @@ class SampleSource(PythonSource):
         self.callback, self.batch = callback, batch
         self.whole_batches = bool(batch)
         self.num_samples = None if num_samples is None else integer("num_samples", num_samples, 1)
+        if batch and num_samples is not None:
+            raise ValueError("num_samples counts samples, and batch=True makes batches of any size: leave it out")
 
     def __len__(self) -> int:
         if self.num_samples is None:
@@ -103,10 +107,11 @@ class SampleSource(PythonSource):
         structure = self.structure
 
         def payload(rows: Rows) -> Any:
-            iteration = -(-int(rows.indices[0]) // place.batch_size)
+            first = int(rows.indices[0])
+            iteration = first if self.batch else -(-first // place.batch_size)  # positions count batches, or samples
             return place.seed, place.key, place.epoch, iteration, rows.indices.tolist(), structure
 
-        return make_reading(self, payload)
+        return make_reading(self, place, payload)
 
 
 class CallBack:

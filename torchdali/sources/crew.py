@@ -53,14 +53,20 @@ class Crew:
         """Have workers ready for the next pass."""
         pool = self.lease()
         pool.start()
-        self._lent.remove(pool)
-        self._idle.append(pool)
+        self.keep(pool)
 
     def lease(self, num_workers: int | None = None) -> WorkerPool:
         """A pool that nobody else uses, until `give_back`."""
         pool = self._idle.pop() if self._idle and num_workers is None else self._make(num_workers)
         self._lent.append(pool)
         return pool
+
+    def keep(self, pool: WorkerPool) -> None:
+        """Have a lent pool ready for who leases next, whatever the options say."""
+        if pool in self._lent:
+            self._lent.remove(pool)
+            if not pool.closed:
+                self._idle.append(pool)
 
     def give_back(self, pool: WorkerPool) -> None:
         """The pass is over."""

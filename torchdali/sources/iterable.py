@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data._utils import worker as torch_worker
@@ -16,8 +16,10 @@ from ..datasets.base import digest
 from ..errors import StateMismatchError, leave_frame
 from ..reading import Lent, Place
 from ..sampler import Rows
-from ..workers import Task, WorkerPool, preserved, seeded
-from .base import PythonSource, mark, size_of
+from ..seeding import preserved, seeded
+from ..state import Position
+from ..workers import Task, WorkerPool
+from .base import PythonSource, mark, size_of, smallest
 from .structure import Structure
 
 ENDED, STATE, TAKEN, SHARDS = "__ended__", "__state__", "__taken__", "__shards__"
@@ -63,7 +65,6 @@ class IterableSource(PythonSource):
         one_of("shard", shard, ("auto", "skip", "none"))
         super().__init__(fields, ragged)
         self.dataset, self.shard = dataset, shard
-        self.snapshot: dict[str, Any] | None = None  # where to go on, set by the loader for the next pass
         self.warned = False
         self._local: Iterate | None = None  # one for all passes, since it knows the dataset's first state
 
@@ -80,22 +81,25 @@ class IterableSource(PythonSource):
     def first(self) -> Any:
         return None
 
-    def check_snapshot(self, snapshot: Any) -> dict[str, Any]:
-        """What a state holds of the workers, if it fits.
+    def check_snapshot(self, snapshot: Any, position: Position) -> None:
+        """Raise unless a state says where the workers stand at a position.
 
         Raises:
-            StateMismatchError: another number of workers, or no such thing.
+            StateMismatchError: it does not, or of another number of workers.
         """
-        workers = snapshot.get("workers") if isinstance(snapshot, dict) else None
+        if snapshot is None and (position.finished or not position.samples_seen):
+            return  # at the start of an epoch there is nothing to say
+        workers = snapshot.get("workers") if isinstance(snapshot, Mapping) else None
+        turn = snapshot.get("turn") if isinstance(snapshot, Mapping) else None
+        if not isinstance(workers, list) or not workers or not all(_stands(worker) for worker in workers):
+            raise StateMismatchError(f"iterable: expected where its workers stand, got {snapshot!r:.100}")
         count = max(1, self.crew.options.num_workers)
-        if not isinstance(workers, list) or not all(isinstance(one, dict) for one in workers):
-            raise StateMismatchError(f"the state of an iterable holds its workers' states, got {snapshot!r:.100}")
         if len(workers) != count:
             raise StateMismatchError(
                 f"num_workers: expected {count}, got {len(workers)}: the batches of an iterable depend on it"
             )
-        checked: dict[str, Any] = snapshot
-        return checked
+        if type(turn) is not int or not 0 <= turn < count:
+            raise StateMismatchError(f"iterable: expected a turn in [0, {count}), got {turn!r:.100}")
 
     def reading(self, place: Place) -> IterableReading:
         """What reads for one pass of a loader."""
@@ -106,19 +110,15 @@ _passes = itertools.count()
 
 
 class IterableReading:
-    """A pass over an iterable.
-
-    Attributes:
-        snapshots: where the workers stand behind each batch that was read and not handed over yet, oldest first.
-    """
+    """A pass over an iterable, from where `Place.snapshot` says."""
 
     def __init__(self, source: IterableSource, place: Place) -> None:
         self._source, self._place = source, place
         self._pool: WorkerPool | None = None
         self._count = max(1, source.crew.options.num_workers)
         self._number = next(_passes)  # a pass may be begun twice
-        resumed = source.snapshot
-        source.snapshot = None
+        self._smallest = smallest(source, place)
+        resumed = place.snapshot
         self._workers: list[dict[str, Any]] = copy.deepcopy(
             resumed["workers"] if resumed else [{"taken": 0, "state": None, "ended": False} for _ in range(self._count)]
         )
@@ -136,6 +136,9 @@ class IterableReading:
 
     def read(self, rows: Rows) -> Columns:
         raise TypeError("a sample of an iterable can't be read again")
+
+    def close(self) -> None:
+        """There is nothing to give back."""
 
     def cancel(self) -> None:
         """End the stream without waiting for the workers."""
@@ -192,7 +195,7 @@ class IterableReading:
                         yield mark(result.error, [result.index], result.worker)
                     continue
                 columns = self._take(result.worker, result.columns)
-                if not size_of(columns):
+                if size_of(columns) < self._smallest:
                     result.release()
                     continue
                 some = next(asked, None)
@@ -213,7 +216,7 @@ class IterableReading:
                 if next(asked, None) is not None:
                     yield leave_frame(mark(error, seen, None))
                 continue
-            if not size_of(columns):
+            if size_of(columns) < self._smallest:
                 return
             some = next(asked, None)
             if some is None:
@@ -231,6 +234,9 @@ class Iterate:
         self._asked = False
         self._initial: Any = None  # the dataset's state before anything
         self._loaded: int | None = None  # the epoch of the state that was loaded last
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pass": None, "_iterator": None}  # a pass does not travel
 
     def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
         if payload[0] == "describe":
@@ -353,6 +359,17 @@ class _Watched(torch_worker.WorkerInfo):
             if note is not None:
                 note()
         return object.__getattribute__(self, name)
+
+
+def _stands(worker: Any) -> bool:
+    """Whether this says where a worker stands."""
+    return (
+        isinstance(worker, Mapping)
+        and {"taken", "state", "ended"} <= set(worker)
+        and type(worker["taken"]) is int
+        and worker["taken"] >= 0
+        and type(worker["ended"]) is bool
+    )
 
 
 def _has_state(dataset: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 from ..batch import Columns
 from ..datasets.base import digest
 from ..reading import Place
-from ..workers import seeded
+from ..sampler import Rows
+from ..seeding import seeded
 from .base import LocalReading, PooledReading, PythonSource, make_reading
 from .structure import Structure
 
@@ -57,9 +58,11 @@ class PythonDataset(PythonSource):
     def reading(self, place: Place) -> LocalReading | PooledReading:
         """What reads for one pass of a loader."""
         structure = self.structure
-        return make_reading(
-            self, lambda rows: (place.seed, place.key, rows.indices.tolist(), rows.keys.tolist(), structure)
-        )
+
+        def payload(rows: Rows) -> Any:
+            return place.seed, place.key, rows.indices.tolist(), rows.keys.tolist(), structure
+
+        return make_reading(self, place, payload)
 
     def __getattr__(self, name: str) -> Any:
         # `loader.dataset.classes` and the like; not while unpickling, when there is no dataset yet.

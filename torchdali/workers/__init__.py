@@ -10,7 +10,6 @@
     memory   making that memory, or saying that there is too little
     board    which sample each worker is on
     failure  an exception on its way
-    seeding  one sample's random numbers, whatever process makes it
 
 What holds:
 
@@ -34,7 +33,6 @@ What holds:
 
 from ..errors import SharedMemoryError, WorkerDiedError, WorkerTimeoutError
 from .pool import WorkerPool
-from .seeding import preserved, seeded
 from .task import Result, Task
 
 __all__ = [
@@ -44,6 +42,4 @@ __all__ = [
     "WorkerDiedError",
     "WorkerPool",
     "WorkerTimeoutError",
-    "preserved",
-    "seeded",
 ]

@@ -17,10 +17,10 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ..batch import Columns
 from ..errors import SharedMemoryError, leave_frame
+from ..seeding import seed_all
 from .board import COMPUTING, HANDING_OVER, IDLE, Board
 from .failure import Failure
 from .protocol import Codec, Packet, receive
-from .seeding import seed_all
 from .slots import Slots
 
 Source = Callable[[Any, Callable[[int], None]], Columns]

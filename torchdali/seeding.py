@@ -43,12 +43,15 @@ def seeded(seed: int, epoch: int, index: int) -> None:
 
 
 @contextmanager
-def preserved() -> Iterator[None]:
-    """A block that may seed the global generators; they are put back behind it."""
-    python, legacy, own = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+def preserved(*more: torch.Generator) -> Iterator[None]:
+    """A block that may seed the global generators, and some of torch's; they are put back behind it."""
+    python, legacy = random.getstate(), np.random.get_state()
+    generators = [torch.default_generator, *more]
+    states = [generator.get_state() for generator in generators]
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)
-        torch.default_generator.set_state(own)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

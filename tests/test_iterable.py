@@ -1,0 +1,331 @@
+"""Iterable datasets: who gets which sample, states of their own, and what they do to a pass."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import time
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+import torchdali as td
+from torchdali.errors import LoaderTimeoutError, StateMismatchError
+from torchdali.testing import assert_resumes_exactly, assert_same_stream
+from torchdali.workers import WorkerDiedError
+
+from . import source_datasets as S
+from .source_datasets import N
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
+    options = dict(batch_size=4, seed=3, device="cpu") | options
+    if num_workers:
+        options.setdefault("multiprocessing_context", "fork")
+    return td.DataLoader(dataset, num_workers=num_workers, **options)
+
+
+def numbers(batches: Any) -> list[list[int]]:
+    """The first field of each batch."""
+    return [(batch[0] if isinstance(batch, tuple) else batch).tolist() for batch in batches]
+
+
+def flat(batches: Any) -> list[int]:
+    return list(itertools.chain(*numbers(batches)))
+
+
+# Workers and ranks
+
+
+def test_one_worker_is_as_none():
+    """And start methods make no difference; with more workers they take turns, batch by batch."""
+    assert_same_stream(
+        lambda: loader(S.Stream()),
+        lambda: loader(S.Stream(), 1),
+        lambda: loader(S.Stream(), 1, multiprocessing_context="forkserver"),
+        lambda: loader(S.Stream(), engine="debug"),
+        lambda: loader(S.Stream(), prefetch_factor=0),
+        epochs=2,
+    )
+    assert_same_stream(
+        lambda: loader(S.Stream(), 2),
+        lambda: loader(S.Stream(), 2, prefetch_factor=4, persistent_workers=True),
+        lambda: loader(S.Stream(), 2, multiprocessing_context="spawn", prefetch_factor=1),
+        epochs=2,
+    )
+    with loader(S.Stream(), 2) as one:
+        assert numbers(one)[:3] == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14]]
+
+
+def test_as_torchs_loader():
+    """A dataset that shares itself gives the batches that torch's loader makes of it."""
+    theirs = torch.utils.data.DataLoader(
+        S.SharedStream(), 4, num_workers=2, multiprocessing_context="fork", collate_fn=list
+    )
+    with loader(S.SharedStream(), 2) as one:
+        assert numbers(one) == [[index for index, _ in batch] for batch in theirs]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("cls", [S.Stream, S.SharedStream, S.StatefulStream])
+@pytest.mark.filterwarnings("ignore:SharedStream shares itself:RuntimeWarning")
+def test_ranks_and_workers_give_each_sample_once(cls, num_workers):
+    got = []
+    for rank in range(3):
+        with loader(cls(), num_workers, rank=rank, world_size=3) as one:
+            part = flat(one)
+            assert 6 <= len(part) <= 9
+            got += part
+    assert sorted(got) == list(range(N))
+
+
+def test_a_dataset_that_shares_everything_by_itself():
+    class Rank(S.SharedStream):
+        def __iter__(self) -> Any:
+            return (sample for sample in super().__iter__() if sample[0] % 3 == 1)
+
+    with loader(td.IterableSource(Rank(), shard="none"), 2, rank=1, world_size=3) as one:
+        assert sorted(flat(one)) == [1, 4, 7, 10, 13, 16, 19, 22]
+    with loader(td.IterableSource(S.SharedStream(), shard="skip"), 2) as one:
+        # Both share: each worker takes a half of its half.
+        assert len(flat(one)) < N
+
+
+def test_random_numbers_depend_on_the_place_alone():
+    def drawn(one: td.DataLoader) -> list[float]:
+        return list(itertools.chain(*(batch[1].tolist() for batch in one)))
+
+    with loader(S.Stream(), 2) as one:
+        first, second = drawn(one), drawn(one)
+    assert len(set(first) | set(second)) == 2 * N
+    with loader(S.Stream(), 2, seed=4) as one:
+        assert not set(drawn(one)) & set(first)
+    with loader(S.Stream(), 2) as one:
+        one.set_epoch(1)
+        assert drawn(one) == second
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dataset_is_told_the_epoch(num_workers):
+    with loader(S.EpochStream(), num_workers, persistent_workers=bool(num_workers)) as one:
+        epochs = [flat(one) for _ in range(3)]
+        one.set_epoch(1)
+        assert flat(one) == epochs[1]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert {tuple(sorted(epoch)) for epoch in epochs} == {tuple(range(N))}
+
+
+# Its own state
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("cls", [S.StatefulStream, S.RestartingStream, S.SharedStatefulStream])
+def test_resumes_at_every_step_by_its_state(cls, num_workers):
+    assert_resumes_exactly(lambda: loader(cls(), num_workers), every=1 + num_workers // 2)
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_resumes_at_every_step_by_a_replay(num_workers):
+    assert_resumes_exactly(lambda: loader(S.Stream(), num_workers), epochs=1)
+
+
+def test_resumes_on_a_rank():
+    assert_resumes_exactly(lambda: loader(S.StatefulStream(40), 2, rank=1, world_size=2), epochs=1)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("cls", [S.StatefulStream, S.RestartingStream])
+def test_each_epoch_begins_at_the_start(cls, num_workers):
+    """Whatever became of the pass before, and whether its state was loaded."""
+    with loader(cls(), num_workers, persistent_workers=bool(num_workers)) as one:
+        iterator = iter(one)
+        next(iterator), next(iterator), next(iterator)
+        state = one.state_dict()
+        del iterator
+        assert sorted(flat(one)) == list(range(N))
+        one.load_state_dict(state)
+        assert len(flat(one)) == N - 12
+        assert sorted(flat(one)) == list(range(N))
+        one.load_state_dict(state)
+        next(iter(one))
+        assert sorted(flat(one)) == list(range(N))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_dataset_that_was_looked_at_before(num_workers):
+    """It begins anew, and its state is the looker's."""
+    data = S.RestartingStream()
+    assert [index for index, _ in itertools.islice(data, 5)] == [0, 1, 2, 3, 4]
+    with loader(data, num_workers) as one:
+        assert sorted(flat(one)) == list(range(N))
+    list(data)
+    with loader(data, num_workers) as one:
+        assert sorted(flat(one)) == list(range(N))
+
+
+def test_the_state_is_nested_and_plain():
+    with loader(S.StatefulStream(), 2) as one:
+        assert one.state_dict()["iterable"] is None
+        batches = iter(one)
+        for _ in range(3):
+            next(batches)
+        state = one.state_dict()
+        list(batches)
+    assert state["samples_seen"] == 12
+    assert state["iterable"] == {
+        "turn": 1,
+        "workers": [
+            {"taken": 15, "state": {"at": 15}, "ended": False},
+            {"taken": 8, "state": {"at": 8}, "ended": False},
+        ],
+    }
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    for loaded in (json.loads(json.dumps(state)), torch.load(file, weights_only=True)):
+        with loader(S.StatefulStream(), 2) as other:
+            other.load_state_dict(loaded)
+            assert numbers(other) == [[9, 11, 13, 15], [16, 18, 20, 22], [17, 19, 21]]
+            assert loaded == state  # nothing of it was changed
+
+
+def test_the_state_follows_the_batches_and_not_the_workers():
+    """Workers are ahead by their prefetching; the state is not."""
+    with loader(S.StatefulStream(), 2, prefetch_factor=4) as one:
+        batches = iter(one)
+        next(batches)
+        time.sleep(0.3)
+        assert [worker["taken"] for worker in one.state_dict()["iterable"]["workers"]] == [7, 0]
+        del batches
+
+
+def test_no_place_for_a_state():
+    with loader(S.StatefulStream(), 2) as one:
+        next(iter(one))
+        state = one.state_dict()
+    for count in (0, 3):
+        with pytest.raises(StateMismatchError, match=f"num_workers: expected {max(count, 1)}, got 2"):
+            loader(S.StatefulStream(), count).load_state_dict(state)
+    for junk in (3, {"workers": 2}, {"workers": [1, 2]}):
+        with pytest.raises(StateMismatchError, match="expected where its workers stand"):
+            loader(S.StatefulStream(), 2).load_state_dict(state | {"iterable": junk})
+    with pytest.raises(StateMismatchError, match="dataset: expected"):
+        loader(S.Stream(), 2).load_state_dict(state)
+
+
+def test_a_replay_warns_of_its_samples():
+    with loader(S.Stream(), 1) as one:
+        batches = iter(one)
+        next(batches), next(batches)
+        state = one.state_dict()
+        rest = numbers(batches)
+    with loader(S.Stream(), 1) as one:
+        one.load_state_dict(state)
+        with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 8 samples are iterated again to go on"):
+            assert numbers(one) == rest
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_endless_ones_go_on(num_workers):
+    class Counter(S.StatefulStream):
+        def __iter__(self) -> Any:
+            while True:
+                self.at += 1
+                yield self.at - 1
+
+    with loader(Counter(), num_workers) as one:
+        batches = iter(one)
+        for _ in range(5):
+            next(batches)
+        state = one.state_dict()
+        rest = [next(batches).tolist() for _ in range(4)]
+        begin = time.monotonic()
+        one.close()
+        assert time.monotonic() - begin < 1
+    with loader(Counter(), num_workers) as one:
+        one.load_state_dict(state)
+        assert numbers(itertools.islice(one, 4)) == rest
+
+
+# Faults
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_has_its_place_and_the_stream_goes_on(num_workers):
+    with loader(td.IterableSource(S.Itself("raise")), num_workers) as one:
+        batches = iter(one)
+        assert numbers([next(batches), next(batches)]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(LookupError, match="sample 9 is lost") as caught:
+            next(batches)
+        notes = " ".join(caught.value.__notes__)
+        assert "sample 9" in notes and (not num_workers or ("__next__" in notes and "worker 0" in notes))
+        assert one.state_dict()["samples_seen"] == 8
+        assert numbers(batches)[0] == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_stop_iteration_in_a_generator_is_an_error(num_workers):
+    class Stops(S.Stream):
+        def __iter__(self) -> Any:
+            yield from range(6)
+            next(iter(()))
+
+    with loader(Stops(), num_workers) as one:
+        batches = iter(one)
+        next(batches)
+        with pytest.raises(RuntimeError, match="generator raised StopIteration"):
+            next(batches)
+
+
+def test_a_worker_that_dies_is_named():
+    with loader(td.IterableSource(S.Itself("kill")), 1) as one:
+        batches = iter(one)
+        next(batches), next(batches)
+        begin = time.monotonic()
+        with pytest.raises(WorkerDiedError, match=r"killed by SIGKILL.* sample 9") as caught:
+            list(batches)
+        assert time.monotonic() - begin < 1 and caught.value.worker == 0
+    assert not [p for p in psutil.Process().children() if p.pid == caught.value.pid]
+
+
+def test_a_sample_that_hangs_is_named():
+    with loader(td.IterableSource(S.Itself("hang")), 1, timeout=0.5) as one:
+        batches = iter(one)
+        next(batches), next(batches)
+        with pytest.raises(LoaderTimeoutError, match="sample 9") as caught:
+            list(batches)
+    assert not os.path.exists(f"/proc/{caught.value.pid}")
+
+
+# Words
+
+
+def test_wrong_words():
+    with pytest.raises(TypeError, match="has no known length"):
+        len(loader(S.Stream()))
+    with pytest.raises(ValueError, match="leave shuffle and sampler out"):
+        loader(S.Stream(), shuffle=True)
+    with pytest.raises(ValueError, match="leave shuffle and sampler out"):
+        loader(S.Stream(), sampler=[0, 1])
+    with pytest.raises(ValueError, match="shard must be one of"):
+        td.IterableSource(S.Stream(), shard="both")
+    with pytest.raises(TypeError, match="list_iterator can be iterated only once"):
+        td.IterableSource(iter([1, 2]))
+    with pytest.raises(TypeError, match="an iterable is needed, got int"):
+        td.IterableSource(3)
+
+
+def test_fields_and_places():
+    source = td.IterableSource(S.Stream(), fields=["number", "index", "drawn", "valid"])
+    with loader(source, 1, output="dict") as one:
+        batches = list(one)
+    assert list(batches[0]) == ["number", "index", "drawn", "valid"]
+    assert [i for batch in batches for i in batch["index"].tolist()] == list(range(N))
+    assert all(batch["valid"].all() for batch in batches)
