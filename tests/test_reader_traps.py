@@ -337,28 +337,42 @@ def test_lmdb_cut_off(write, name):
 # While reading
 
 
-def test_an_error_names_the_place_and_goes_on(write):
-    """A file that goes away later: the reader says where, and the pass ends or goes on, but never looks whole."""
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_error_names_the_place_and_goes_on(write, prefetch):
+    """A file that goes away later costs the batches around it, though more of such small files are read at once."""
     root, make = write("File")
-    loader = td.DataLoader(make(kinds={"image": "array"}), batch_size=2, device="cpu", prefetch_factor=0)
-    iterator = iter(loader)
-    next(iterator)
-    for path in sorted(root.rglob("*.jpg"))[8:9]:
-        path.unlink()
-    seen, errors = 1, []
-    while True:
-        try:
+    files = sorted(root.rglob("*.jpg"))
+    reader = readers.File(files=files, kinds={"image": "array"})
+    walked = make()
+    assert len(walked) == N
+    files[8].unlink()
+    seen, errors = [], []
+    with td.DataLoader(reader, batch_size=2, device="cpu", prefetch_factor=prefetch) as loader:
+        iterator = iter(loader)
+        for number in range(len(loader)):
+            try:
+                next(iterator)
+                seen.append(number)
+            except ReaderError as error:
+                errors.append(str(error))
+        with pytest.raises(StopIteration):
             next(iterator)
-            seen += 1
-        except StopIteration:
-            break
-        except ReaderError as error:
-            errors.append(str(error))
-    assert errors and re.search(
-        r"File failed at epoch 0, positions \d+ to \d+, or while it read ahead: .*008\.jpg", errors[0]
-    )
-    assert seen + len(errors) == len(loader)
-    loader.close()
+    assert {0, 1, 5, 6} <= set(seen) and 4 not in seen
+    with pytest.raises(ReaderError, match="there are 12 samples now, and were 13 before"):
+        list(walked)
+    assert re.search(r"File failed at epoch 0, positions \d+ to \d+, or while it read ahead: .*008\.jpg", errors[0])
+
+
+def test_small_samples_are_read_many_at_once(write, tmp_path):
+    """As many as fit into 4 MiB; the stream does not depend on it."""
+    _, make = write("TFRecord")
+    assert make().rows_at_once(3) == 256 and make().rows_at_once(1000) == 1000
+    large = tmp_path / "large.jpg"
+    large.write_bytes(bytes(1 << 20))
+    assert readers.File(files=[large] * 9).rows_at_once(3) == 4
+    whole = [list(td.DataLoader(make(shuffle="window", seed=1), batch_size=size, device="cpu")) for size in (2, 13)]
+    labels = [[int(number) for batch in batches for number in batch[1]] for batches in whole]
+    assert labels[0] == labels[1]
 
 
 def test_a_bad_image_is_named_or_replaced(write):

@@ -32,7 +32,7 @@ class Numpy(KnownReader):
 
     def check(self) -> None:
         files = listed_files(self.name, self.options, "*.npy")
-        check_files(self.name, files)
+        self.total_bytes = check_files(self.name, files)
         seen: tuple[str, int] | None = None
         for path in files[:: -(-len(files) // CHECKED)]:
             dtype, ndim = _header(path)

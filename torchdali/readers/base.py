@@ -23,6 +23,9 @@ from . import native
 from .options import check_options, portable
 from .reading import ShardedReading
 
+FEWEST_ROWS = 256  # a call of dynamic mode costs as much as copying so many small records
+SMALL_BYTES = 4 << 20  # of rows that are read at once beyond those that a batch needs
+
 Shuffle = Literal["full", "window"] | bool
 
 
@@ -65,6 +68,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         TypeError: an option that the reader doesn't have.
     """
 
+    total_bytes = 0  # of all samples on disk, if that is known
     full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers take it and do nothing
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
@@ -176,6 +180,12 @@ class Reader(IterableDataset[tuple[Any, ...]]):
             if not self._length:
                 raise ValueError(f"{self.name} finds no samples in {self._where()}")
         return self._length
+
+    def rows_at_once(self, rows: int) -> int:
+        """How many rows to ask DALI for where a batch takes `rows`: several batches' where samples are small."""
+        if not self.total_bytes:
+            return rows
+        return max(rows, min(FEWEST_ROWS, SMALL_BYTES * len(self) // self.total_bytes))
 
     def num_shards(self, world_size: int) -> int:
         """Shards that the epoch is made of.

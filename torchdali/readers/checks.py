@@ -11,17 +11,22 @@ from typing import Any
 INT32 = range(-(2**31), 2**31)
 
 
-def check_files(reader: str, paths: Iterable[str]) -> None:
+def check_files(reader: str, paths: Iterable[str]) -> int:
     """Raise where a file is missing or empty: either ends DALI's reader, some batches early and without a way past it.
+
+    Returns:
+        the bytes of all files.
 
     Raises:
         FileNotFoundError, ValueError: with the first such file, and how many there are.
     """
-    missing, empty, n = [], [], 0
+    missing, empty, n, total = [], [], 0, 0
     for path in paths:
         n += 1
         try:
-            if not os.stat(path).st_size:
+            size = os.stat(path).st_size
+            total += size
+            if not size:
                 empty.append(path)
         except OSError:
             missing.append(path)
@@ -31,6 +36,7 @@ def check_files(reader: str, paths: Iterable[str]) -> None:
         raise FileNotFoundError(f"{reader}: {len(missing)} of {n} files are missing, the first is {missing[0]}")
     if empty:
         raise ValueError(f"{reader}: {len(empty)} of {n} files are empty, the first is {empty[0]}")
+    return total
 
 
 def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[str]:

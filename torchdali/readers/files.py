@@ -37,7 +37,7 @@ class File(KnownReader):
             if labels is not None and len(labels) != len(files):
                 raise ValueError(f"File: labels must be one for each file, got {len(labels)} for {len(files)} files")
             check_labels(self.name, labels or (), "of file")
-            check_files(self.name, (os.path.join(root, path) for path in files))
+            self.total_bytes = check_files(self.name, (os.path.join(root, path) for path in files))
         elif "file_list" in options:
             self._check_list(options["file_list"], root)
         elif root:
@@ -62,7 +62,7 @@ class File(KnownReader):
                     raise ValueError(f'{path}, line {number}: expected "path label", got {line.strip()!r:.200}')
                 files.append(os.path.join(root or os.path.dirname(path), name.strip()))
         check_labels(self.name, labels, f"of {path}, sample")
-        check_files(self.name, files)
+        self.total_bytes = check_files(self.name, files)
 
     def _check_root(self, root: str) -> None:
         if not os.path.isdir(root):
@@ -86,7 +86,7 @@ class File(KnownReader):
                 without.append(name)
         if not taken:
             raise ValueError(f"File: no file in the folders of {root} matches {', '.join(filters)}")
-        check_files(self.name, taken)
+        self.total_bytes = check_files(self.name, taken)
         if left_out:
             warn_dropped(
                 self.name,

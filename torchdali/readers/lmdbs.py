@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from ..datasets.lmdb import LMDBDataset, check_lmdb
@@ -21,7 +22,8 @@ class LMDBReader(KnownReader):
         if not paths:
             raise ValueError(f"{self.name} needs path=")
         for path in paths if isinstance(paths, list) else [paths]:
-            check_lmdb(path)
+            file, _ = check_lmdb(path)
+            self.total_bytes += os.path.getsize(file)
             self.check_values(path)
 
     def check_values(self, path: str) -> None:

@@ -44,10 +44,19 @@ class ShardedReading:
         context = self._context()
         cursors: dict[int, Cursor] = {}
         # Each of a rank's shards gives its part of a batch.
-        chunk = -(-self._place.batch_size * self._place.shard.world_size // self._shards)
+        part = -(-self._place.batch_size * self._place.shard.world_size // self._shards)
+        chunk = self._reader.rows_at_once(part)
         for indices, _ in rows:
             try:
-                columns = self._columns(indices, cursors, context, chunk)
+                try:
+                    columns = self._columns(indices, cursors, context, chunk)
+                except ReaderError:
+                    if chunk == part:
+                        raise
+                    # It may be among the rows behind this batch's.
+                    cursors.clear()
+                    chunk = part
+                    columns = self._columns(indices, cursors, context, chunk)
             except Exception as error:
                 cursors.clear()  # a reader is dead after an error
                 yield leave_frame(self._explain(error, indices) if isinstance(error, ReaderError) else error)
@@ -95,11 +104,14 @@ class ShardedReading:
         place, number = self._place, int(self._order[shard])
 
         def make(age: int, rows: int) -> Any:
-            return self._reader.make(number, self._shards, self._generator, age, rows, place.device)
+            made = self._reader.make(number, self._shards, self._generator, age, rows, place.device)
+            if (found := made.get_metadata()["epoch_size"]) != self._n:  # it looks at folders and lists anew
+                raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
+            return made
 
         # The shards with one row more are the first of the order.
         size = self._n // self._shards + (shard < self._n % self._shards)
-        return Cursor(make, context, place.device, size, age, chunk)
+        return Cursor(make, context, place.device, size, age, min(chunk, max(size - age, 1)))
 
     def _context(self) -> Any:
         return _dali.context(self._place.num_threads, self._place.device)

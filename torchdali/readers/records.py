@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -27,6 +28,10 @@ class RecordReader(KnownReader):
     """Base of readers of record files, whose twin finds and checks the records."""
 
     records: RecordFiles
+
+    def _found(self, records: RecordFiles) -> None:
+        self.records = records
+        self.total_bytes = sum(os.path.getsize(path) for path in records.shards)
 
     def native_options(self) -> dict[str, Any]:
         return self.options | {"path": self.records.shards, "index_path": self._index_files()}
@@ -63,9 +68,8 @@ class TFRecord(RecordReader):
     def describe(self, fields: Sequence[str]) -> list[Output]:
         if "path" not in self.options or not isinstance(self.options.get("features"), dict):
             raise ValueError('TFRecord needs path= and features=, such as {"image/encoded": "bytes", "label": "int"}')
-        self.records = TFRecordDataset(
-            self.options["path"], {"": ("int", None, ())}, index_paths=self.options.get("index_path")
-        )
+        anything = {"": ("int", None, ())}
+        self._found(TFRecordDataset(self.options["path"], anything, index_paths=self.options.get("index_path")))
         self._native = {name: NativeFeature(name, what) for name, what in self.options["features"].items()}
         names = [name for name in fields if name not in ("index", "valid")] or list(self._native)
         first = self._check(0)
@@ -178,7 +182,7 @@ class MXNet(RecordReader):
     def describe(self, fields: Sequence[str]) -> list[Output]:
         if "path" not in self.options:
             raise ValueError("MXNet needs path=")
-        self.records = RecordIODataset(self.options["path"], self.options.get("index_path"))
+        self._found(RecordIODataset(self.options["path"], self.options.get("index_path")))
         return [Output("image", "encoded"), Output("label", self.records.kinds["label"])]
 
     def _index_text(self, bounds: list[int]) -> str:

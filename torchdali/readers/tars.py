@@ -14,6 +14,7 @@ from ..datasets.index import cached_index, lacks, select, wds_index
 from ..datasets.tar import alternatives, tar_index
 from ..storage import Storage, expand, is_remote, open_storage
 from .base import Output
+from .checks import check_files
 from .index_files import index_file
 from .known import KnownReader
 
@@ -51,6 +52,7 @@ class Webdataset(KnownReader):
         self.shards = expand(self.options["paths"])
         if remote := [path for path in self.shards if is_remote(path)]:
             raise ValueError(f"DALI reads local tars only, got {remote[0]}: write {self.twin}")
+        self.total_bytes = check_files(self.name, self.shards)
         given = self.options.get("index_paths")
         self._given = [] if given is None else expand(given)
         if given is not None and len(self._given) != len(self.shards):
