@@ -553,3 +553,18 @@ def test_nested_batches_have_digests():
     digests = sample_digests(one)
     assert digests == sample_digests(other) and len(set(digests)) == 4
     assert_resumes_exactly(lambda: loader(S.Forms("dataclass")))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"multiprocessing_context": "thread"}, ValueError, "multiprocessing_context must be one of"),
+        ({"worker_init_fn": 3}, TypeError, "worker_init_fn must be callable"),
+        ({"pickler": 3}, TypeError, "pickler must be a module with dumps and loads"),
+    ],
+)
+def test_wrong_options_of_workers_are_said_at_construction(options, error, match):
+    with pytest.raises(error, match=match):
+        loader(num_workers=1, **options)
+    with pytest.raises(TypeError, match="ragged must be a list of names"):
+        td.PythonDataset(S.Plain(), ragged="ragged")

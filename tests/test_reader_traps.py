@@ -393,3 +393,11 @@ def test_a_bad_image_is_named_or_replaced(write):
         next(iter(loader()))
     images, labels = next(iter(loader(on_bad_sample="substitute")))
     assert images.shape == (3, 3, 8, 8) and set(labels.tolist()) <= {0, 2} and labels[0] == 0 and labels[2] == 2
+
+
+def test_no_paths_and_no_arrays(tmp_path):
+    with pytest.raises(TypeError, match="paths must be one path or several, got 3"):
+        td.TarDataset(3, ["jpg"])
+    (tmp_path / "x.npy").write_bytes(b"text")
+    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file"):
+        readers.Numpy(file_root=tmp_path)

@@ -276,7 +276,7 @@ def test_codecs_that_the_cpu_does_not_have(make, tmp_path, codec):
     with pytest.raises(ValueError, match=r"1 of 1 videos are left out, .* VP8, VP9 or MJPEG.*: .*other.mp4$"):
         make(filenames=[tmp_path / "other.mp4"])
     files = [*make().options["filenames"], tmp_path / "other.mp4"]
-    with pytest.warns(RuntimeWarning, match=r"ExperimentalVideo: 1 of 6 videos are left out, .*: \S*other.mp4$"):
+    with pytest.warns(RuntimeWarning, match=r"experimental.Video: 1 of 6 videos are left out, .*: \S*other.mp4$"):
         reader = make(filenames=files)
     assert len(reader) == N == len(read(reader))
 
@@ -343,8 +343,8 @@ def test_missing_and_empty_files(make, tmp_path, videos):
         (dict(labels=[1, 2]), ValueError, "labels must be one for each file, got 2 for 5"),
         (dict(labels=[]), ValueError, "labels must be one for each file, got none"),
         (dict(labels=[2**40] * 5), ValueError, "label 1099511627776 .* does not fit int32"),
-        (dict(file_root="."), ValueError, "ExperimentalVideo needs one of filenames=, file_list= and file_root="),
-        (dict(filenames=[]), ValueError, "ExperimentalVideo needs one of"),
+        (dict(file_root="."), ValueError, "experimental.Video needs one of filenames=, file_list= and file_root="),
+        (dict(filenames=[]), ValueError, "experimental.Video needs one of"),
         (dict(pad_mode="bad"), ValueError, "Invalid pad_mode: bad"),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchdali.workers import seeded
+from torchdali.seeding import seeded
 
 
 def forever() -> None:

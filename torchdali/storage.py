@@ -12,7 +12,7 @@ import re
 import stat
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -318,6 +318,8 @@ def expand(paths: str | Path | Sequence[str | Path], **storage_options: Any) -> 
         ValueError: none, a folder, or braces in braces.
         FileNotFoundError: a pattern matches nothing.
     """
+    if not isinstance(paths, (str, Path, Iterable)):
+        raise TypeError(f"paths must be one path or several, got {paths!r}")
     several = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not several:
         raise ValueError("paths must name at least one file, got none")

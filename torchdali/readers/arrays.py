@@ -47,6 +47,9 @@ class Numpy(KnownReader):
 
 
 def _header(path: str) -> tuple[np.dtype, int]:
+    with open(path, "rb") as file:
+        if not file.read(6) == np.lib.format.MAGIC_PREFIX:
+            raise ValueError(f"Numpy: {path} is no .npy file")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:

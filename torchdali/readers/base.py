@@ -122,7 +122,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     @property
     def name(self) -> str:
         """The reader's name, for messages."""
-        return type(self).__name__ if type(self) is not Reader else str(self._class.__name__)
+        return str(self._class.__name__)
 
     # Fields
 

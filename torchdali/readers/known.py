@@ -22,6 +22,11 @@ class KnownReader(Reader):
 
     ndd_name: ClassVar[str]  # in dynamic mode, "File" or "experimental.Video"
 
+    @property
+    def name(self) -> str:
+        """The reader's name, for messages."""
+        return self.ndd_name
+
     def __init__(
         self,
         *,

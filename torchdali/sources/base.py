@@ -41,6 +41,8 @@ class PythonSource:
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
         if isinstance(fields, str):
             raise TypeError(f"fields must be a list of names, got {fields!r}")
+        if isinstance(ragged, str):
+            raise TypeError(f"ragged must be a list of names, got {ragged!r}")
         self._names = None if fields is None else [name for name in fields if name not in SEEN_HERE]
         self._beside = [] if fields is None else [name for name in fields if name in SEEN_HERE]
         self._order = None if fields is None else tuple(fields)

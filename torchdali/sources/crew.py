@@ -49,6 +49,10 @@ class Crew:
     _idle: list[WorkerPool] = field(default_factory=list)
     _lent: list[WorkerPool] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.options.num_workers:
+            self._make(None)  # nothing is started; it raises for options that can't be
+
     def start(self) -> None:
         """Have workers ready for the next pass."""
         pool = self.lease()
