@@ -312,3 +312,8 @@ class Itself:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.n = state["n"]
+
+
+def generate():
+    for index in range(N):
+        yield index, random.random()

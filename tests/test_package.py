@@ -18,7 +18,7 @@ PACKAGE = ROOT / "torchdali"
 # A module imports only from modules above it.
 LAYERS = [
     "errors", "arguments", "_dali", "random", "seeding", "permutation", "distributed", "sampler", "state",
-    "batch", "images", "storage", "components", "reading", "agreement",
+    "batch", "images", "storage", "patterns", "components", "reading", "agreement",
     "datasets.base", "datasets.files", "datasets.memory", "datasets.index", "datasets.headers", "datasets.tar",
     "datasets.numpy", "datasets.protobuf", "datasets.recordio", "datasets.tfrecord", "datasets.lmdb", "datasets",
     "readers.native", "readers.cursor", "readers.reading", "readers.options", "readers.base", "readers.known",
@@ -31,7 +31,8 @@ LAYERS = [
     "interop.torchvision_dataset", "interop",
     "workers.memory", "workers.board", "workers.protocol", "workers.slots",
     "workers.failure", "workers.launch", "workers.crew", "workers.task", "workers.worker", "workers.pool", "workers",
-    "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback", "sources.iterable",
+    "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback",
+    "sources.iterate", "sources.iterable",
     "sources",
     "samplers.base", "samplers.permutations", "samplers.weighted", "samplers.class_balanced", "samplers.repeated",
     "samplers.length_bucket", "samplers.mix_sampler", "samplers.mix", "samplers",

@@ -568,3 +568,13 @@ def test_wrong_options_of_workers_are_said_at_construction(options, error, match
         loader(num_workers=1, **options)
     with pytest.raises(TypeError, match="ragged must be a list of names"):
         td.PythonDataset(S.Plain(), ragged="ragged")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_generator_functions(num_workers):
+    """What DALI takes as a source too; each pass calls it anew."""
+    with loader(td.IterableSource(S.generate), num_workers, shuffle=False) as one:
+        epochs = [[index for indices, _ in one for index in indices.tolist()] for _ in range(2)]
+    assert epochs == [list(range(N))] * 2
+    with pytest.raises(TypeError, match="a generator can be iterated only once: write the function that makes it"):
+        td.IterableSource(S.generate())

@@ -23,15 +23,8 @@ from hypothesis import strategies as st
 
 from torchdali import components, storage
 from torchdali.datasets.index import Texts, cached_index
-from torchdali.storage import (
-    LocalStorage,
-    below_common_folder,
-    expand,
-    expand_braces,
-    is_remote,
-    open_storage,
-    read_many,
-)
+from torchdali.patterns import below_common_folder, expand, expand_braces
+from torchdali.storage import LocalStorage, is_remote, open_storage, read_many
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8)
 
@@ -283,7 +276,7 @@ def test_local_files_need_no_fsspec(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     code = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from torchdali.storage import open_storage, expand\n"
+        "from torchdali.patterns import expand\nfrom torchdali.storage import open_storage\n"
         f"assert open_storage(expand({str(tmp_path / '*')!r})[0]).read_all().tobytes() == b'abc'\n"
         "try: open_storage('s3://b/c').size\n"
         "except ImportError as error: print(error)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..batch import Column, Columns, Kind, take
-from ..storage import below_common_folder
+from ..patterns import below_common_folder
 from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
 
 

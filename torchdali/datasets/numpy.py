@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, take
 from ..components import as_npy
-from ..storage import below_common_folder, expand, is_remote, open_storage
+from ..patterns import below_common_folder, expand
+from ..storage import is_remote, open_storage
 from .base import MapDataset, as_column, as_root, digest, same_shape
 
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ..arguments import one_of
 from ..batch import Columns, Kind
 from ..components import Component, as_kind, as_npy, component, default_field
+from ..patterns import below_common_folder, expand
 from ..reading import THREADS
-from ..storage import Storage, below_common_folder, expand, is_remote, open_storage, read_many
+from ..storage import Storage, is_remote, open_storage, read_many
 from .base import BESIDE, MapDataset, digest
 from .headers import BLOCK, check_header, scan
 from .index import Index, Texts, cached_index, grouped, lacks, select, split_name, wds_index

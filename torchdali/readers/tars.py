@@ -12,7 +12,8 @@ from ..arguments import one_of
 from ..components import component, default_field
 from ..datasets.index import cached_index, lacks, select, wds_index
 from ..datasets.tar import alternatives, tar_index
-from ..storage import Storage, expand, is_remote, open_storage
+from ..patterns import expand
+from ..storage import Storage, is_remote, open_storage
 from .base import Output
 from .checks import check_files
 from .index_files import index_file

@@ -8,21 +8,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data._utils import worker as torch_worker
-
 from ..arguments import one_of
 from ..batch import Columns
 from ..datasets.base import digest
 from ..errors import StateMismatchError, leave_frame
 from ..reading import Lent, Place
 from ..sampler import Rows
-from ..seeding import preserved, seeded
+from ..seeding import preserved
 from ..state import Position
 from ..workers import Task, WorkerPool
 from .base import PythonSource, mark, size_of, smallest
-from .structure import Structure
-
-ENDED, STATE, TAKEN, SHARDS = "__ended__", "__state__", "__taken__", "__shards__"
+from .iterate import ENDED, SHARDS, STATE, TAKEN, Iterate
 
 
 class IterableSource(PythonSource):
@@ -36,7 +32,7 @@ class IterableSource(PythonSource):
     the epoch before each pass.
 
     Args:
-        dataset: the iterable.
+        dataset: the iterable, or a generator function, which is called for each pass.
         shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
             does so by itself, for workers and ranks.  "auto": "skip", but for workers where it asks
             `torch.utils.data.get_worker_info` who it is.
@@ -50,7 +46,7 @@ class IterableSource(PythonSource):
 
     def __init__(
         self,
-        dataset: Iterable[Any],
+        dataset: Iterable[Any] | Callable[[], Iterable[Any]],
         *,
         shard: str = "auto",
         fields: Sequence[str] | None = None,
@@ -58,8 +54,11 @@ class IterableSource(PythonSource):
     ) -> None:
         if isinstance(dataset, Iterator) and not hasattr(dataset, "state_dict"):
             raise TypeError(
-                f"{type(dataset).__name__} can be iterated only once: write an object whose __iter__ begins anew"
+                f"a {type(dataset).__name__} can be iterated only once: write the function that makes it, or an object "
+                "whose __iter__ begins anew"
             )
+        if callable(dataset) and not hasattr(dataset, "__iter__"):
+            dataset = Called(dataset)
         if not hasattr(dataset, "__iter__"):
             raise TypeError(f"an iterable is needed, got {type(dataset).__name__}")
         one_of("shard", shard, ("auto", "skip", "none"))
@@ -104,6 +103,16 @@ class IterableSource(PythonSource):
     def reading(self, place: Place) -> IterableReading:
         """What reads for one pass of a loader."""
         return IterableReading(self, place)
+
+
+class Called:
+    """An iterable of what a function gives each time."""
+
+    def __init__(self, function: Callable[[], Iterable[Any]]) -> None:
+        self.function = function
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.function())
 
 
 _passes = itertools.count()
@@ -224,143 +233,6 @@ class IterableReading:
             yield self._give(columns, some, 0)
 
 
-class Iterate:
-    """What runs in a worker: one pass at a time, begun where the first task says."""
-
-    def __init__(self, dataset: Any, shard: str) -> None:
-        self.dataset = dataset
-        self._shard = shard
-        self._pass: Any = None
-        self._asked = False
-        self._initial: Any = None  # the dataset's state before anything
-        self._loaded: int | None = None  # the epoch of the state that was loaded last
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pass": None, "_iterator": None}  # a pass does not travel
-
-    def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
-        if payload[0] == "describe":
-            progress(0)
-            self._remember()
-            structure = Structure.of(self._peek(), payload[1])
-            structure.restarts = self._restarts()
-            return {"structure": [structure]}
-        key, n, begin, structure = payload
-        if self._pass is None or self._pass[0] != key:
-            self._begin(key, begin, structure.restarts, progress)
-        rows: list[list[Any]] = []
-        ended = False
-        while len(rows) < n:
-            progress(self._taken)
-            try:
-                sample = self._next()
-            except StopIteration:
-                ended = True
-                break
-            if self._mine():
-                rows.append(structure.values(sample))
-        state = self.dataset.state_dict() if _has_state(self.dataset) else None
-        columns: Columns = structure.columns(rows)
-        return {**columns, ENDED: [ended], STATE: [state], TAKEN: [self._taken], SHARDS: [self._asked]}
-
-    def _peek(self) -> Any:
-        """The first sample."""
-        seeded(0, 0, 0)
-        try:
-            return next(iter(self.dataset))
-        except StopIteration:
-            raise ValueError("the iterable is empty") from None
-
-    def _restarts(self) -> bool:
-        """Behind a peek: whether `iter` begins at the start by itself, and does not go on from the state."""
-        if not _has_state(self.dataset):
-            return True
-        before = copy.deepcopy(self.dataset.state_dict())
-        try:
-            self._peek()
-            return bool(before == self.dataset.state_dict())
-        except ValueError:  # that was the only sample, or arrays in the states
-            return False
-
-    def _remember(self) -> None:
-        if self._initial is None and _has_state(self.dataset):
-            self._initial = copy.deepcopy(self.dataset.state_dict())
-
-    def _begin(self, key: Any, begin: dict[str, Any], restarts: bool, progress: Callable[[int], None]) -> None:
-        self._pass, self._asked = (key,), False
-        self._taken: int = 0
-        self._watch_worker_info()
-        epoch = key[1] % 2**32
-        set_epoch = getattr(self.dataset, "set_epoch", None)
-        if begin["state"] is not None:
-            # In this order: a state may count in its own epoch alone, as those of Hugging Face do.
-            if callable(set_epoch):
-                set_epoch(epoch)
-            self.dataset.load_state_dict(copy.deepcopy(begin["state"]))
-            self._loaded = epoch
-        else:
-            # It begins at the start, whatever became of the pass before.  Where `iter` does so by itself the first
-            # state is best left alone: somebody may have iterated before us.
-            self._remember()
-            sticks = self._loaded is not None and (set_epoch is None or self._loaded == epoch)
-            if sticks or not restarts:
-                self.dataset.load_state_dict(copy.deepcopy(self._initial))
-            if callable(set_epoch):
-                set_epoch(epoch)
-        seeded(key[0], key[1], key[2] << 40)
-        self._iterator = iter(self.dataset)
-        if begin["state"] is not None:
-            self._taken = begin["taken"]
-            return
-        while self._taken < begin["taken"]:
-            progress(self._taken)
-            try:
-                self._next()
-            except StopIteration:
-                return
-
-    def _next(self) -> Any:
-        # Each sample from its own numbers, so that it is the same after a resume.
-        seed, key, worker, *_ = self._pass[0]
-        seeded(seed, key, worker << 40 | self._taken + 1)
-        sample = next(self._iterator)
-        self._taken += 1
-        return sample
-
-    def _mine(self) -> bool:
-        """Whether the sample that was taken last is this worker's and this rank's."""
-        _, _, worker, workers, (rank, world_size), _ = self._pass[0]
-        if self._shard == "none":
-            return True
-        if self._shard == "auto" and self._asked:
-            workers, worker = 1, 0
-        return bool((self._taken - 1) % (workers * world_size) == rank * workers + worker)
-
-    def _watch_worker_info(self) -> None:
-        info = torch_worker._worker_info
-        if info is not None and not isinstance(info, _Watched):
-            info = torch_worker._worker_info = _Watched(**{name: getattr(info, name) for name in _INFO})
-        if info is not None:
-            info.__dict__["asked"] = self._note
-
-    def _note(self) -> None:
-        self._asked = True
-
-
-_INFO = ("id", "num_workers", "seed", "dataset")
-
-
-class _Watched(torch_worker.WorkerInfo):
-    """torch's WorkerInfo that tells when somebody asks which worker this is."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "id":
-            note = object.__getattribute__(self, "__dict__").get("asked")
-            if note is not None:
-                note()
-        return object.__getattribute__(self, name)
-
-
 def _stands(worker: Any) -> bool:
     """Whether this says where a worker stands."""
     return (
@@ -370,7 +242,3 @@ def _stands(worker: Any) -> bool:
         and worker["taken"] >= 0
         and type(worker["ended"]) is bool
     )
-
-
-def _has_state(dataset: Any) -> bool:
-    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
