@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.configs import ArgumentParser
 
 
 @dataclass(frozen=True)
@@ -163,4 +164,4 @@ def main(data: DataConfig, train: TrainConfig) -> None:
 
 
 if __name__ == "__main__":
-    jsonargparse.auto_cli(main)
+    jsonargparse.auto_cli(main, parser_class=ArgumentParser)

@@ -31,6 +31,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.configs import ArgumentParser
 
 
 @dataclass(frozen=True)
@@ -170,4 +171,4 @@ def main(data: DataConfig, train: TrainConfig) -> None:
 
 
 if __name__ == "__main__":
-    jsonargparse.auto_cli(main)
+    jsonargparse.auto_cli(main, parser_class=ArgumentParser)

@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.configs import ArgumentParser
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
     scaler = torch.amp.GradScaler(device.type, enabled=train.amp and device.type == "cuda")
 
     # All that changes while training. The loader is one more thing with a state; its state is a few numbers.
-    parts: Any = {"model": net, "ema": ema, "optimizer": optimizer, "scheduler": schedule}
-    parts |= {"scaler": scaler, "loader": loader}
+    parts: Any = dict(model=net, ema=ema, optimizer=optimizer, scheduler=schedule, scaler=scaler, loader=loader)
     step, loss, folder = 0, torch.tensor(math.nan), Path(train.output)
     folder.mkdir(parents=True, exist_ok=True)
     resumed = train.resume == "auto" and (folder / "checkpoint.pt").exists()
@@ -197,4 +197,4 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
 
 
 if __name__ == "__main__":
-    jsonargparse.auto_cli(main)
+    jsonargparse.auto_cli(main, parser_class=ArgumentParser)

@@ -21,6 +21,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchvision.models import get_model
 
+from torchdali.configs import ArgumentParser
 from torchdali.lightning import DataModule
 
 
@@ -89,6 +90,10 @@ class Classifier(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
 
+class Parser(ArgumentParser, LightningArgumentParser):
+    """Lightning's, with the nearest name in its errors."""
+
+
 class CLI(LightningCLI):
     """Lightning's, with a run folder and when to save there."""
 
@@ -112,7 +117,7 @@ def main() -> None:
     options = {"save_config_callback": None, "seed_everything_default": 0, "auto_configure_optimizers": False}
     options["trainer_defaults"] = {"enable_checkpointing": False}  # the one below is enough
     # Without subcommands: this script trains, and then validates.
-    cli = CLI(Classifier, DataModule, run=False, **options)
+    cli = CLI(Classifier, DataModule, run=False, parser_class=Parser, **options)
     folder = Path(cli.config.output)
     last = folder / "last.ckpt"
     save = ModelCheckpoint(

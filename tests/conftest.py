@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
 from torchdali.testing import make_image_folder
+
+# A shell's background jobs ignore Ctrl-C, and so would the scripts that are interrupted here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def our_threads() -> list[str]:

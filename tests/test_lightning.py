@@ -413,15 +413,15 @@ def test_a_killed_recipe_ends_with_the_same_weights(recipe, tmp_path):
 def test_mistakes_in_a_config_are_named(recipe, tmp_path, capsys):
     main, arguments = recipe
     mistakes = {
-        "--data.batchsize=3": "batchsize",
+        "--data.batchsize=3": "did you mean 'data.batch_size'?",
         "--data.batch_size=many": "batch_size",
         "--data.engine=turbo": "engine",
-        "--data.transform=torchdali.transforms.Resise": "Resise",
+        "--data.transform=torchdali.transforms.Resise": "did you mean 'Resize'?",
     }
-    for option, word in mistakes.items():
+    for option, words in mistakes.items():
         with pytest.raises(SystemExit, match="2"):
             main(arguments(tmp_path / "out", option))
-        assert word in capsys.readouterr().err
+        assert words in capsys.readouterr().err
 
 
 # Two processes

@@ -37,7 +37,8 @@ LAYERS = [
     "samplers.base", "samplers.permutations", "samplers.weighted", "samplers.class_balanced", "samplers.repeated",
     "samplers.length_bucket", "samplers.mix_sampler", "samplers.mix", "samplers",
     "collate", "engine", "engine.plan", "engine.work", "engine.eager", "engine.traced", "engine.host", "engine.repair",
-    "prefetch", "engine.run", "integrations", "views", "assembly", "iterator", "loader", "lightning", "testing", "",
+    "prefetch", "engine.run", "integrations", "views", "assembly", "iterator", "loader", "lightning", "configs",
+    "testing", "",
 ]  # fmt: skip
 
 

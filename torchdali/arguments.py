@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 # torch's arguments that have another word here.
@@ -81,3 +85,22 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What may have been meant, as the end of an error: " (did you mean 'batch_size'?)"; "" where nothing is near."""
+    found = get_close_matches(name, list(names), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def nearest_path(path: str | Path) -> str:
+    """The same for a path that does not exist: what lies beside the first part of it that is missing."""
+    missing = Path(path)
+    while not missing.parent.is_dir():
+        missing = missing.parent
+    with suppress(OSError):  # a folder that may not be listed
+        for name in get_close_matches(missing.name, sorted(os.listdir(missing.parent)), n=1):
+            found = missing.with_name(name)
+            whole = found / Path(path).relative_to(missing)
+            return f" (did you mean {str(whole if whole.exists() else found)!r}?)"
+    return ""

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from ..arguments import nearest_path
 from ..batch import Column, Columns, Kind
 from ..images import decode
 from ..reading import DirectReading, Place, Reading
@@ -207,7 +208,7 @@ def as_root(root: str | Path) -> str:
     """
     folder = os.path.expanduser(os.fspath(root))
     if not os.path.exists(folder):
-        raise FileNotFoundError(f"root does not exist: {folder}")
+        raise FileNotFoundError(f"root does not exist: {folder}{nearest_path(folder)}")
     if not os.path.isdir(folder):
         raise NotADirectoryError(f"root must be a folder, got the file {folder}")
     return folder

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..arguments import nearest_path
 from ..batch import Column, Columns, Kind, take
 from ..patterns import below_common_folder
 from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
@@ -44,7 +45,10 @@ class FileDataset(MapDataset):
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
         if not os.path.exists(self.paths[0]):
-            raise FileNotFoundError(f"the first of {len(self.paths)} files does not exist: {self.paths[0]}")
+            first = self.paths[0]
+            raise FileNotFoundError(
+                f"the first of {len(self.paths)} files does not exist: {first}{nearest_path(first)}"
+            )
         kinds: dict[str, Kind] = {"image": "encoded"}
         self.labels: Column | None = None
         if labels is not None:

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..arguments import nearest_path
+
 INT32 = range(-(2**31), 2**31)
 
 
@@ -33,7 +35,10 @@ def check_files(reader: str, paths: Iterable[str]) -> int:
     if not n:
         raise ValueError(f"{reader} has no files")
     if missing:
-        raise FileNotFoundError(f"{reader}: {len(missing)} of {n} files are missing, the first is {missing[0]}")
+        first = missing[0]
+        raise FileNotFoundError(
+            f"{reader}: {len(missing)} of {n} files are missing, the first is {first}{nearest_path(first)}"
+        )
     if empty:
         raise ValueError(f"{reader}: {len(empty)} of {n} files are empty, the first is {empty[0]}")
     return total
@@ -55,7 +60,7 @@ def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[
     if not root:
         raise ValueError(f"{reader} needs file_root=, files= or file_list=")
     if not os.path.isdir(root):
-        raise FileNotFoundError(f"{reader}: file_root must be a folder that exists, got {root}")
+        raise FileNotFoundError(f"{reader}: file_root must be a folder that exists, got {root}{nearest_path(root)}")
     wanted = options.get("file_filter", pattern)
     return [
         os.path.join(folder, name)

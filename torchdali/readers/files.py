@@ -6,6 +6,7 @@ import fnmatch
 import os
 from collections.abc import Sequence
 
+from ..arguments import nearest_path
 from . import native
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
@@ -66,7 +67,7 @@ class File(KnownReader):
 
     def _check_root(self, root: str) -> None:
         if not os.path.isdir(root):
-            raise FileNotFoundError(f"File: file_root must be a folder that exists, got {root}")
+            raise FileNotFoundError(f"File: file_root must be a folder that exists, got {root}{nearest_path(root)}")
         filters = self.options.get("file_filters") or native.reader_default(self._class, "file_filters")
         exact = self.options.get("case_sensitive_filter", False)
         folders = self.options.get("dir_filters") or ["*"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _dali
-from ..arguments import integer
+from ..arguments import integer, nearest_path
 from ..errors import first_line
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
@@ -103,7 +103,9 @@ class Sequences(KnownReader):
 
     def _in_folders(self, root: str) -> Iterator[_Entry]:
         if not os.path.isdir(root):
-            raise FileNotFoundError(f"{self.name}: file_root must be a folder that exists, got {root}")
+            raise FileNotFoundError(
+                f"{self.name}: file_root must be a folder that exists, got {root}{nearest_path(root)}"
+            )
         left_out = [entry.path for entry in os.scandir(root) if not entry.is_dir()]
         for label, folder in enumerate(sorted(entry.path for entry in os.scandir(root) if entry.is_dir())):
             for path, _, names in os.walk(folder):
