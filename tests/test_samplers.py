@@ -429,7 +429,11 @@ def test_mix_refuses_what_would_be_converted_silently() -> None:
     assert Mix([arrays("f4", 2, 2), arrays("f4", 2, 2)]).uniform("x")
     assert not Mix([arrays("f4", 2, 2), arrays("f4", 3, 2)]).uniform("x")
     for datasets, error, text in [
-        ([arrays("f4", 2), arrays("f8", 2)], TypeError, "'x' is float32 of 1 dimensions in the mix, and float64"),
+        (
+            [arrays("f4", 2), arrays("f8", 2)],
+            TypeError,
+            "'x' is float32 of 1 dimensions in the first datasets, and float64",
+        ),
         ([arrays("f4", 2), arrays("f4", 2, 2)], TypeError, "and float32 of 2 dimensions in dataset 1"),
         ([arrays("i4"), arrays("i8")], TypeError, "int64 of 0 dimensions in dataset 1: make them one"),
         ([arrays("u1", 4, 4, 1), arrays("u1", 4, 4, 3)], TypeError, "and 3 channels in dataset 1"),

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from .arguments import integer
-from .datasets import MapDataset
+from .datasets import MapDataset, as_columns
 from .distributed import Shard
 from .engine.work import Step, iter_endless_steps, iter_steps
 from .readers import Reader
@@ -30,6 +30,7 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         TypeError: nothing can be read from it.
         ValueError: it has no use for workers, or it is empty.
     """
+    dataset = as_columns(dataset)
     if isinstance(dataset, (MapDataset, Reader)):
         if workers.num_workers:
             raise ValueError(

@@ -1,15 +1,19 @@
 """Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
 
 from .base import MapDataset
+from .concat import ConcatDataset
 from .files import FileDataset, ImageFolder
 from .lmdb import LMDBDataset
 from .memory import InMemoryDataset
 from .numpy import NumpyDataset
+from .of_torch import as_columns
 from .recordio import RecordIODataset
+from .subset import Subset
 from .tar import TarDataset
 from .tfrecord import TFRecordDataset
 
 __all__ = [
+    "ConcatDataset",
     "FileDataset",
     "ImageFolder",
     "InMemoryDataset",
@@ -17,6 +21,8 @@ __all__ = [
     "MapDataset",
     "NumpyDataset",
     "RecordIODataset",
+    "Subset",
     "TFRecordDataset",
     "TarDataset",
+    "as_columns",
 ]

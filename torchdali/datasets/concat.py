@@ -1,0 +1,120 @@
+"""Several datasets as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch import Columns, join, take
+from .base import BESIDE, MapDataset, digest
+
+Indices = NDArray[np.int64]
+
+
+class ConcatDataset(MapDataset):
+    """Datasets with the same fields, one behind the other; the field `index` counts through them, see `locate`.
+
+    A loader makes it of torch's `ConcatDataset`, where that is of datasets of torchdali.
+
+    Attributes:
+        datasets: in their order.
+
+    Raises:
+        TypeError: numbers and arrays of different types.
+        ValueError: no datasets, an empty one, or other fields than the first one's.
+    """
+
+    def __init__(self, datasets: Sequence[MapDataset]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ValueError(f"{type(self).__name__} needs at least one dataset, got none")
+        first = self.datasets[0]
+        for number, dataset in enumerate(self.datasets):
+            if not len(dataset):
+                raise ValueError(f"dataset {number} of {type(self).__name__} is empty")
+            if dataset.fields != first.fields or dataset.kinds != first.kinds:
+                raise ValueError(
+                    f"the datasets of {type(self).__name__} must have the same fields: dataset 0 has {first.kinds}, "
+                    f"and dataset {number} has {dataset.kinds}"
+                )
+        self.fields, self.kinds = first.fields, dict(first.kinds)
+        self.blocking = any(dataset.blocking for dataset in self.datasets)
+        self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
+        self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
+        self._shapes = self._compare()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def transform(self) -> Any:
+        """The datasets' own, where all have the same one.
+
+        Raises:
+            ValueError: they differ.
+        """
+        first, *others = [dataset.transform for dataset in self.datasets]
+        if any(other is not first for other in others):
+            raise ValueError("the datasets have different transforms: write transform= at the DataLoader")
+        return first
+
+    def locate(self, indices: Any) -> tuple[Indices, Indices]:
+        """Which dataset each index belongs to, by number, and its index there."""
+        found = np.asarray(indices, np.int64)
+        numbers = np.searchsorted(self._ends, found, side="right")
+        starts = np.append(0, self._ends[:-1])
+        return numbers, found - starts[numbers]
+
+    def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
+        numbers, own = self.locate(indices)
+        parts = [(n, np.flatnonzero(numbers == n)) for n in np.unique(numbers).tolist()]
+        columns = join([self.datasets[n].read_columns(own[rows].tolist(), names) for n, rows in parts])
+        if len(parts) == 1:
+            return columns
+        return take(columns, np.argsort(np.concatenate([rows for _, rows in parts])))
+
+    def path(self, index: int) -> str | None:
+        (number,), (own,) = self.locate([index])
+        dataset: MapDataset = self.datasets[number]
+        return dataset.path(int(own))
+
+    def uniform(self, name: str) -> bool:
+        """Where each dataset's samples have one shape, and all the same."""
+        if len(self.datasets) > 1 and self.kinds[name] != "number":
+            shapes = self._shapes.get(name, [])
+            if len(shapes) < len(self.datasets) or len(set(shapes)) > 1:
+                return False
+        return all(dataset.uniform(name) for dataset in self.datasets)
+
+    def fingerprint(self) -> str:
+        """Of the datasets' own, in their order."""
+        return f"{len(self)} of {len(self.datasets)} datasets {digest([d.fingerprint() for d in self.datasets])}"
+
+    def _compare(self) -> dict[str, list[tuple[int, ...]]]:
+        """The shapes of the datasets' first samples, once their types are known to be the same.
+
+        Raises:
+            TypeError: they differ; numpy and DALI would convert silently, one way in this batch and another in that.
+        """
+        names = [name for name, kind in self.kinds.items() if kind in ("number", "array", "image")]
+        shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
+        seen: dict[str, str] = {}
+        for number, dataset in enumerate(self.datasets):
+            try:
+                columns = dataset.read_columns([0], [name for name in names if name not in BESIDE])
+            except Exception:  # a damaged sample is met when it is read, where the loader knows what to do
+                continue
+            for name, column in columns.items():
+                value = np.asarray(column[0])
+                what = f"{value.dtype} of {value.ndim} dimensions"
+                if self.kinds[name] == "image":
+                    what += f" and {value.shape[-1]} channels"
+                if what != seen.setdefault(name, what):
+                    raise TypeError(
+                        f"{name!r} is {seen[name]} in the first datasets, and {what} in dataset {number}: make them one"
+                    )
+                shapes[name].append(value.shape)
+        return shapes
