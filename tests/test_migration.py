@@ -1,0 +1,845 @@
+"""The migration guide, recipes/README.md: each row of its tables is a test here, and each test a row."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import re
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali.experimental.dynamic as ndd
+import pytest
+import torch
+from nvidia.dali import fn, pipeline_def
+from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    WeightedRandomSampler,
+    get_worker_info,
+    random_split,
+)
+from torchdata.stateful_dataloader import StatefulDataLoader
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+
+import torchdali as td
+from torchdali import transforms as T
+
+from . import test_gpu
+from .torchrun_jobs import ROOT
+
+GUIDE = (ROOT / "recipes" / "README.md").read_text()
+TESTED: dict[str, Callable[..., None]] = {}
+
+
+def row(left: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Marks the test of the row with this left cell."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        assert left not in TESTED, left
+        TESTED[left] = test
+        return test
+
+    return mark
+
+
+def rows_of_the_guide() -> list[str]:
+    tables = GUIDE[GUIDE.index("# Coming from elsewhere") :]
+    cells = [line.split(" | ")[0].removeprefix("| ") for line in tables.splitlines() if line.startswith("| ")]
+    return [cell for cell in cells if cell not in ("torch", "pipeline", "ndd")]
+
+
+def test_each_row_has_a_test_and_each_test_a_row() -> None:
+    rows = rows_of_the_guide()
+    assert len(set(rows)) == len(rows) > 40
+    assert set(rows) == set(TESTED)
+
+
+def test_each_recipe_is_in_the_guide() -> None:
+    listed = re.findall(r"^\| `(\w+\.py)` \|", GUIDE, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "recipes").glob("*.py"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "recipes/README.md", "benchmarks/README.md"])
+def test_code_of_the_pages_is_python(page: str) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL):
+        if ">>>" not in block:
+            ast.parse(block)
+
+
+# What the rows share
+
+SIZE = [24, 24]
+
+
+def make(dataset: Any, batch_size: int = 4, **options: Any) -> td.DataLoader:
+    return td.DataLoader(dataset, batch_size, **({"device": "cpu", "output": "dict"} | options))
+
+
+def files(root: Path, **options: Any) -> td.ImageFolder:
+    return td.ImageFolder(root, fields=("image", "label", "index"), **options)
+
+
+def read(dataset: Any, **options: Any) -> list[dict[str, Any]]:
+    with make(dataset, **options) as loader:
+        return list(loader)
+
+
+def values(batches: list[dict[str, Any]], name: str) -> list[Any]:
+    return [value for batch in batches for value in (batch[name].tolist() if name != "text" else batch[name])]
+
+
+def resized(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+    """The body of `images_and_labels`, in dynamic mode."""
+    images = ndd.decoders.image(sample["image"], device=rand.device)
+    return {**sample, "image": ndd.resize(images, size=SIZE)}
+
+
+@pipeline_def(num_threads=2, device_id=None, seed=0)
+def images_and_labels(root: Path) -> Any:
+    encoded, labels = fn.readers.file(name="reader", file_root=str(root))
+    return fn.resize(fn.decoders.image(encoded, device="cpu"), size=SIZE), labels
+
+
+def run(pipe: Any, count: int = 1) -> list[tuple[torch.Tensor, ...]]:
+    """Some batches of a pipeline as tensors, images as [N, C, H, W]."""
+    pipe.build()
+    outputs = [tuple(torch.from_numpy(np.array(part.as_tensor())) for part in pipe.run()) for _ in range(count)]
+    return [tuple(part.permute(0, 3, 1, 2) if part.ndim == 4 else part for part in batch) for batch in outputs]
+
+
+# From torch.utils.data
+
+
+class Encoded(Dataset[Any]):
+    """A dataset as people write them, without the decoding."""
+
+    def __init__(self, root: Path) -> None:
+        self.samples = ImageFolder(str(root)).samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        path, label = self.samples[index]
+        return {"image": Path(path).read_bytes(), "label": label, "text": Path(path).stem}
+
+
+class Count(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(10))
+
+
+@row("`DataLoader(ImageFolder(root, transform), 256, shuffle=True)`")
+def test_an_image_folder(folder: Path) -> None:
+    steps = [v2.Resize(SIZE), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.2] * 3)]
+    theirs = ImageFolder(str(folder), v2.Compose(steps))
+    expected = list(torch.utils.data.DataLoader(theirs, 4))
+    written = T.Compose([T.Resize(SIZE), T.Normalize(mean=[0.5] * 3, std=[0.2] * 3)])
+    for batches in (read(td.ImageFolder(folder), transform=written), read(td.from_torchvision(theirs))):
+        for (images, labels), batch in zip(expected, batches, strict=True):
+            assert (images - batch["image"]).abs().max() < 0.2 and torch.equal(labels, batch["label"])  # other decoders
+    assert len(set(values(read(files(folder), transform=T.Resize(SIZE), shuffle=True), "index"))) == 22
+
+
+@row("a map-style `Dataset`")
+def test_a_map_style_dataset(folder: Path) -> None:
+    expected = read(td.ImageFolder(folder), transform=T.Resize(SIZE))
+    batches = read(Encoded(folder), transform=T.Resize(SIZE), num_workers=2)
+    for one, other in zip(expected, batches, strict=True):
+        assert torch.equal(one["image"], other["image"]) and torch.equal(one["label"], other["label"])
+    assert values(batches, "text")[0] == Path(td.ImageFolder(folder).paths[0]).stem
+
+
+@row("an `IterableDataset`")
+def test_an_iterable_dataset() -> None:
+    theirs = torch.utils.data.DataLoader(Count(), 4)
+    assert [b.tolist() for b in theirs] == [b.tolist() for b in make(Count(), output="tuple")]
+    with make(Count(), num_workers=2, output="tuple") as loader:
+        assert sorted(number for batch in loader for number in batch.tolist()) == list(range(10))
+    with make(Count(), output="tuple") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with make(Count(), output="tuple") as loader, pytest.warns(RuntimeWarning, match="4 samples are iterated again"):
+        loader.load_state_dict(state)
+        assert [batch.tolist() for batch in loader] == [[4, 5, 6, 7], [8, 9]]
+
+
+@row("`random_split`, `Subset`, `ConcatDataset`")
+def test_compositions(folder: Path) -> None:
+    whole = files(folder)
+    first, second = random_split(whole, [15, 7], generator=torch.Generator().manual_seed(0))
+    expected = values(read(whole, transform=T.Resize(SIZE)), "label")
+    for dataset, indices in (
+        (first, first.indices),
+        (Subset(whole, [3, 1]), [3, 1]),
+        (ConcatDataset([first, second]), [*first.indices, *second.indices]),
+    ):
+        assert values(read(dataset, transform=T.Resize(SIZE)), "label") == [expected[i] for i in indices]
+    mix = td.Mix({first: 0.7, second: 0.3}, num_samples=20)
+    found = np.array(values(read(mix, transform=T.Resize(SIZE)), "index"))
+    assert np.count_nonzero(found < 15) == 14 and len(found) == 20
+
+
+@row("`num_workers=8`")
+def test_workers(folder: Path) -> None:
+    assert values(read(Encoded(folder), transform=T.Resize(SIZE), num_workers=3), "label") == [0] * 11 + [1] * 11
+    with pytest.raises(ValueError, match="leave num_workers out, or write num_threads=3"):
+        make(td.ImageFolder(folder), num_workers=3)
+    read(td.ImageFolder(folder), transform=T.Resize(SIZE), num_threads=3)
+
+
+def remember(worker: int) -> None:
+    get_worker_info().dataset.worker = worker  # type: ignore[union-attr]
+
+
+class Worker(Dataset[int]):
+    worker = -1
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        info = get_worker_info()
+        assert info is not None
+        return {"told": self.worker, "id": info.id, "num_workers": info.num_workers}
+
+
+@row("`worker_init_fn`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`")
+def test_options_of_workers() -> None:
+    names = {"worker_init_fn": remember, "persistent_workers": True, "prefetch_factor": 3, "timeout": 30}
+    for context in (None, "fork", "spawn"):
+        with make(Worker(), 2, num_workers=2, multiprocessing_context=context, **names) as loader:
+            for _ in range(2):
+                told = values(list(loader), "told")
+                assert set(told) == {0, 1} and len(told) == 6
+
+
+@row("`get_worker_info()`")
+def test_worker_info() -> None:
+    batches = read(Worker(), num_workers=2, batch_size=2)
+    assert set(values(batches, "id")) == {0, 1} and set(values(batches, "num_workers")) == {2}
+
+
+@dataclass
+class Boxes:
+    name: str
+    boxes: np.ndarray[Any, Any]
+
+
+class Detections(Dataset[Boxes]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Boxes:
+        return Boxes(f"image {index}", np.full((index + 1, 4), index, np.float32))
+
+
+@row("`collate_fn=`")
+def test_collating() -> None:
+    with make(Detections(), 3, output="tuple") as loader:
+        (batch,) = loader
+    assert isinstance(batch, Boxes) and batch.name == ["image 0", "image 1", "image 2"]  # type: ignore[comparison-overlap]
+    assert batch.boxes.data.shape == (3, 3, 4) and batch.boxes.sizes[:, 0].tolist() == [1, 2, 3]
+    assert batch.boxes.mask.any(-1).sum(1).tolist() == [1, 2, 3]  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="batches are put together by the loader"):
+        make(Detections(), 3, collate_fn=list)
+
+
+@row("`batch_sampler=`")
+def test_batches_of_a_sampler(folder: Path) -> None:
+    with pytest.raises(ValueError, match="write sampler= and batch_size="):
+        make(files(folder), batch_sampler=[[0, 1]])
+    assert values(read(files(folder), sampler=[5, 3, 1], transform=T.Resize(SIZE)), "index") == [5, 3, 1]
+    lengths = [1 + i % 5 for i in range(22)]
+    sampler = td.LengthBucketSampler(lengths, tokens_per_batch=10)
+    batches = read(files(folder), batch_size=1, sampler=sampler, transform=T.Resize(SIZE))
+    assert all(max(lengths[i] for i in batch["index"].tolist()) * len(batch["index"]) <= 10 for batch in batches)
+
+
+@row("`DistributedSampler(dataset)`, `sampler.set_epoch(epoch)`")
+def test_ranks(folder: Path) -> None:
+    with pytest.raises(TypeError, match="leave it out and write shuffle=True or False"):
+        make(files(folder), sampler=DistributedSampler(files(folder), 2, 0))
+    loaders = [make(files(folder), rank=r, world_size=2, shuffle=True, transform=T.Resize(SIZE)) for r in range(2)]
+    epochs = [[values(list(loader), "index") for loader in loaders] for _ in range(2)]
+    assert all(sorted(one + other) == list(range(22)) for one, other in epochs) and epochs[0] != epochs[1]
+    for loader in loaders:
+        loader.set_epoch(0)
+    assert [values(list(loader), "index") for loader in loaders] == epochs[0]
+
+
+@row("`WeightedRandomSampler(weights, n)`")
+def test_weights(folder: Path) -> None:
+    weights = [0.0] * 11 + [1.0] * 11
+    for sampler in (WeightedRandomSampler(weights, 30), td.WeightedSampler(weights, 30)):
+        found = values(read(files(folder), sampler=sampler, transform=T.Resize(SIZE)), "label")
+        assert found == [1] * 30
+
+
+@row("`generator=`, `torch.manual_seed(seed)`")
+def test_seeds(folder: Path) -> None:
+    def stream(seed: int) -> list[Any]:
+        return values(read(files(folder), shuffle=True, seed=seed, transform=T.RandomCrop(8)), "index")
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = stream(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert stream(1) == one != stream(2)
+    with pytest.raises(ValueError, match="follow from seed="):
+        make(files(folder), generator=torch.Generator())
+
+
+@row("`drop_last=True`")
+def test_the_last_batch(folder: Path) -> None:
+    def sizes(**options: Any) -> list[list[int]]:
+        ranks = [make(files(folder), 4, rank=r, world_size=2, transform=T.Resize(SIZE), **options) for r in range(2)]
+        return [[len(batch["index"]) for batch in loader] for loader in ranks]
+
+    assert sizes(drop_last=True) == [[4, 4]] * 2
+    assert sizes() == [[4, 4, 3]] * 2  # of the 22nd samples none twice
+    assert sizes(pad_last=True) == [[4, 4, 4]] * 2
+    padded = td.ImageFolder(folder, fields=("image", "index", "valid"))
+    batches = [b for r in range(2) for b in read(padded, rank=r, world_size=2, pad_last=True, transform=T.Resize(SIZE))]
+    kept = [i for i, valid in zip(values(batches, "index"), values(batches, "valid"), strict=True) if valid]
+    assert sorted(kept) == list(range(22))
+
+
+@row("`pin_memory=True`, `batch.to(device, non_blocking=True)`")
+def test_the_device(folder: Path) -> None:
+    """On a GPU: tests/test_gpu.py."""
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    with td.DataLoader(td.ImageFolder(folder), 4, transform=T.Resize(SIZE), pin_memory=True) as loader:
+        assert loader.device.type == expected and next(iter(loader))[0].device.type == expected
+
+
+@row("`StatefulDataLoader`")
+def test_states(folder: Path) -> None:
+    def consumed(loader: Any, count: int) -> Any:
+        for _ in zip(range(count), loader):
+            pass
+        return loader.state_dict()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchdata calls torch by a deprecated name
+        theirs = StatefulDataLoader(range(22), 4)
+        state = consumed(theirs, 2)
+        theirs = StatefulDataLoader(range(22), 4)
+        theirs.load_state_dict(state)
+        expected = [batch.tolist() for batch in theirs]
+    states = [consumed(make(files(folder), 4, rank=r, world_size=2, transform=T.Resize(SIZE)), 1) for r in range(2)]
+    assert states[0] == states[1]
+    ours = make(files(folder), 4, transform=T.Resize(SIZE))
+    ours.load_state_dict(states[0])
+    assert [batch["index"].tolist() for batch in ours] == expected
+
+
+@row("`islice(loader, n, None)` to skip what was seen")
+def test_skipping(folder: Path) -> None:
+    def loader() -> td.DataLoader:
+        return make(files(folder), shuffle=True, transform=T.RandomCrop(8))
+
+    skipped = [batch["image"] for batch in islice(loader(), 3, None)]
+    sought = loader()
+    sought.seek(0, 3)
+    assert all(torch.equal(one, batch["image"]) for one, batch in zip(skipped, sought, strict=True))
+
+
+# From DALI's pipeline mode
+
+
+@row("`@pipeline_def`, `pipe.build()`, `pipe.run()`")
+def test_the_body_of_a_pipeline(folder: Path) -> None:
+    ((images, labels),) = run(images_and_labels(folder, batch_size=22))
+    (batch,) = read(td.ImageFolder(folder), batch_size=22, transform=resized)
+    assert torch.equal(batch["image"], images) and torch.equal(batch["label"], labels.squeeze(1).long())
+
+
+@row("`fn.readers.file(...)`")
+def test_the_file_reader(folder: Path) -> None:
+    ((images, labels),) = run(images_and_labels(folder, batch_size=22))
+    for dataset in (td.readers.File(file_root=str(folder)), td.ImageFolder(folder)):
+        (batch,) = read(dataset, batch_size=22, transform=resized)
+        assert torch.equal(batch["image"], images) and batch["label"].tolist() == labels.squeeze(1).tolist()
+    # Another number of ranks in the middle of an epoch.
+    two = make(files(folder), 4, rank=0, world_size=2, transform=resized)
+    next(iter(two))
+    one = make(files(folder), 4, transform=resized)
+    one.load_state_dict(two.state_dict())
+    assert values(list(one), "index") == list(range(8, 22))
+
+
+@row('`fn.decoders.image(encoded, device="mixed")`')
+def test_decoding(folder: Path) -> None:
+    """On a GPU, where "mixed" is: tests/test_gpu.py."""
+
+    def decoded(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        assert rand.device == "cpu"
+        return {**sample, "image": ndd.decoders.image(sample["image"], device=rand.device)}
+
+    for transform in (decoded, T.Decode(), None):
+        (batch,) = read(td.ImageFolder(folder), batch_size=22, transform=transform)
+        for k, encoded in enumerate(td.ImageFolder(folder).paths):
+            expected = torch.from_numpy(np.array(ndd.decoders.image(np.fromfile(encoded, np.uint8))))
+            height, width = batch["image_sizes"][k].tolist()
+            assert torch.equal(batch["image"][k, :, :height, :width], expected.permute(2, 0, 1))
+
+
+@row("`fn.op_name(...)`")
+def test_operators(folder: Path) -> None:
+    options = {"angle": 30.0, "fill_value": 0, "keep_size": True}
+
+    @pipeline_def(num_threads=2, device_id=None, batch_size=22)
+    def rotated() -> Any:
+        encoded, _ = fn.readers.file(file_root=str(folder))
+        return fn.hsv(fn.rotate(fn.resize(fn.decoders.image(encoded), size=SIZE), **options), hue=20.0)
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        images = ndd.resize(ndd.decoders.image(sample["image"], device=rand.device), size=SIZE)
+        return {**sample, "image": ndd.hsv(ndd.rotate(images, **options), hue=20.0)}
+
+    (batch,) = read(td.ImageFolder(folder), batch_size=22, transform=body)
+    assert torch.equal(batch["image"], run(rotated())[0][0])
+
+
+@row("`fn.random.uniform(range=(a, b))`, `fn.random.coin_flip(probability=p)`")
+def test_random_numbers(folder: Path) -> None:
+    @pipeline_def(num_threads=1, device_id=None, batch_size=22, seed=1)
+    def numbers() -> Any:
+        return fn.random.uniform(range=(-10.0, 10.0)), fn.random.coin_flip(probability=0.25)
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        return {**resized(sample, rand), "angle": rand.uniform(-10.0, 10.0), "flip": rand.bernoulli(0.25)}
+
+    ((theirs, flips),) = run(numbers())
+    by_batch = [read(files(folder), batch_size=n, transform=body) for n in (22, 5)]
+    angles, flipped = ([values(batches, name) for batches in by_batch] for name in ("angle", "flip"))
+    assert angles[0] == angles[1] and flipped[0] == flipped[1]  # by sample, and not by batch
+    assert torch.tensor(angles[0]).dtype == theirs.dtype and set(flipped[0]) == set(flips.tolist()) == {0, 1}
+    assert all(-10 <= angle < 10 for angle in angles[0] + theirs.tolist()) and len(set(angles[0])) == 22
+
+
+@row("`batch_size=64` of the pipeline")
+def test_the_batch_size(folder: Path) -> None:
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        return {**resized(sample, rand), "x": rand.uniform()}
+
+    assert [len(batch["x"]) for batch in read(files(folder), batch_size=8, transform=body)] == [8, 8, 6]
+
+
+@row("`seed=42` of the pipeline")
+def test_the_seed(folder: Path) -> None:
+    def indices(seed: int, rank: int, world_size: int) -> list[Any]:
+        options = {"rank": rank, "world_size": world_size, "shuffle": True, "transform": T.Resize(SIZE)}
+        return values(read(files(folder), batch_size=2, seed=seed, **options), "index")
+
+    whole = indices(42, 0, 1)
+    assert sorted(indices(42, 0, 2) + indices(42, 1, 2)) == sorted(whole) and indices(42, 0, 1) == whole
+    assert indices(43, 0, 1) != whole
+
+
+@row("`num_threads=4`, `device_id=0` of the pipeline")
+def test_threads_and_device(folder: Path) -> None:
+    """`device="cuda:0"`: tests/test_gpu.py."""
+    seen = []
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        seen.append(ndd.EvalContext.current().num_threads)
+        return resized(sample, rand)
+
+    read(files(folder), num_threads=3, transform=body)
+    assert set(seen) == {3}
+    assert read(files(folder), device="cpu", transform=body)[0]["image"].device.type == "cpu"
+
+
+@row("`prefetch_queue_depth=2`")
+def test_prefetching(folder: Path) -> None:
+    made = []
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        made.append(None)
+        return resized(sample, rand)
+
+    loader = make(files(folder), 1, prefetch_factor=0, transform=body)
+    iterator = iter(loader)
+    for n in range(1, 4):
+        next(iterator)
+        assert len(made) == n
+    loader.close()
+    for depth in (1, 2, 4):
+        assert values(read(files(folder), prefetch_factor=depth, transform=body), "index") == list(range(22))
+
+
+@row("`shard_id=rank, num_shards=world_size`")
+def test_shards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def indices(**options: int) -> list[Any]:
+        return values(read(files(folder), transform=T.Resize(SIZE), **options), "index")
+
+    assert len(indices()) == 11 and indices() == indices(rank=1, world_size=2)
+    assert len(indices(rank=0, world_size=1)) == 22
+    with pytest.raises(ValueError, match="write rank= and world_size= at the DataLoader"):
+        td.readers.File(file_root=str(folder), shard_id=1, num_shards=2)
+
+
+@row("`random_shuffle=True, initial_fill=1024`")
+def test_windows(folder: Path) -> None:
+    window = td.readers.File(file_root=str(folder), shuffle="window", initial_fill=4, fields=("image", "label"))
+    found = values(read(window, transform=resized), "label")
+    assert sorted(found) == [0] * 11 + [1] * 11
+    assert sorted(values(read(files(folder), shuffle=True, transform=resized), "index")) == list(range(22))
+    with pytest.raises(ValueError, match='write shuffle="window"'):
+        td.readers.File(file_root=str(folder), random_shuffle=True)
+
+
+@row("`shuffle_after_epoch=True`")
+def test_full_shuffles(folder: Path) -> None:
+    paths = td.ImageFolder(folder).paths
+    reader = td.readers.File(files=paths, labels=list(range(22)), shuffle="full")
+    with make(reader, transform=resized) as loader:
+        epochs = [values(list(loader), "label") for _ in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(22)) and epochs[0] != epochs[1]
+    with pytest.raises(ValueError, match='write shuffle="full"'):
+        td.readers.File(file_root=str(folder), shuffle_after_epoch=True)
+
+
+class Callback:
+    """As DALI's page on the parallel external source has it: a new permutation for each epoch, and shards."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.epoch, self.order = n, -1, np.arange(n)
+
+    def __call__(self, info: Any) -> Any:
+        if info.idx_in_epoch >= self.n:
+            raise StopIteration
+        if self.epoch != info.epoch_idx:
+            self.epoch = info.epoch_idx
+            self.order = np.random.default_rng(42 + info.epoch_idx).permutation(self.n)
+        return np.array([self.order[info.idx_in_epoch]], np.int64)
+
+
+@row("`fn.external_source(source=callback, batch=False, parallel=True)`, `py_num_workers=4`")
+def test_callbacks() -> None:
+    @pipeline_def(batch_size=5, num_threads=1, device_id=None, py_num_workers=2, py_start_method="spawn")
+    def pipeline() -> Any:
+        return fn.external_source(source=Callback(10), batch=False, parallel=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # DALI's workers leave a socket open
+        expected = [batch.flatten().tolist() for (batch,) in run(pipeline(), 2)]
+        gc.collect()
+    with make(td.SampleSource(Callback(10)), 5, num_workers=2, output="tuple") as loader:
+        assert [batch.flatten().tolist() for batch in loader] == expected
+        assert [batch.flatten().tolist() for batch in loader] != expected  # the next epoch
+
+    def whole(info: Any) -> Any:
+        if info.iteration == 2:
+            raise StopIteration
+        return np.full((3, 2), info.iteration)
+
+    with make(td.SampleSource(whole, batch=True), output="tuple") as loader:
+        assert [batch.tolist() for batch in loader] == [[[i, i]] * 3 for i in range(2)]
+
+
+@row("`fn.external_source(source=iterable)`")
+def test_iterables() -> None:
+    def samples() -> Any:
+        for number in range(6):
+            yield np.full(2, number)
+
+    @pipeline_def(batch_size=3, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        return fn.external_source(source=[[*samples()][:3], [*samples()][3:]])
+
+    expected = [batch for (batch,) in run(pipeline(), 2)]
+    for iterable in (list(samples()), samples):
+        with make(td.IterableSource(iterable), 3, output="tuple") as loader:
+            assert all(torch.equal(one, other) for one, other in zip(loader, expected, strict=True))
+
+
+@row("`pipe.feed_input(name, data)`")
+def test_data_at_hand() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 20, 30, 3), np.uint8)
+
+    @pipeline_def(batch_size=4, num_threads=1, device_id=None)
+    def pipeline() -> Any:
+        return fn.resize(fn.external_source(name="images"), size=SIZE)
+
+    pipe = pipeline()
+    pipe.build()
+    pipe.feed_input("images", images, layout="HWC")
+    expected = torch.from_numpy(np.array(pipe.run()[0].as_tensor())).permute(0, 3, 1, 2)
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        return {**sample, "image": ndd.resize(sample["image"], size=SIZE)}
+
+    (batch,) = read(td.InMemoryDataset(image=images, label=[0, 1, 2, 3]), transform=body)
+    assert torch.equal(batch["image"], expected) and batch["label"].tolist() == [0, 1, 2, 3]
+
+
+@row('`DALIGenericIterator(pipe, ["image", "label"])`')
+def test_the_iterator(folder: Path) -> None:
+    iterator = DALIGenericIterator(
+        images_and_labels(folder, batch_size=8),
+        ["image", "label"],
+        reader_name="reader",
+        last_batch_policy=LastBatchPolicy.PARTIAL,
+    )
+    for (theirs,), ours in zip(iterator, read(td.ImageFolder(folder), batch_size=8, transform=resized), strict=True):
+        assert theirs.keys() == ours.keys()
+        assert torch.equal(theirs["image"].permute(0, 3, 1, 2), ours["image"])
+        assert theirs["label"].shape == (len(ours["label"]), 1) and torch.equal(theirs["label"][:, 0], ours["label"])
+
+
+@row("`LastBatchPolicy.PARTIAL`, `DROP`, `FILL`")
+def test_policies(folder: Path) -> None:
+    for policy, options in [
+        (LastBatchPolicy.PARTIAL, {}),
+        (LastBatchPolicy.DROP, {"drop_last": True}),
+        (LastBatchPolicy.FILL, {"pad_last": True}),
+    ]:
+        pipe = images_and_labels(folder, batch_size=8)
+        iterator = DALIGenericIterator(pipe, ["image", "label"], reader_name="reader", last_batch_policy=policy)
+        sizes = [len(batch["label"]) for (batch,) in iterator]
+        batches = read(files(folder), batch_size=8, transform=resized, **options)
+        assert [len(batch["label"]) for batch in batches] == sizes
+
+
+@row("`auto_reset=True`, `iterator.reset()`")
+def test_the_next_epoch(folder: Path) -> None:
+    options = {"shuffle": True, "transform": resized}
+    with make(files(folder), 8, **options) as loader:
+        whole = [values(list(loader), "index") for _ in range(3)]
+    with make(files(folder), 8, **options) as loader:
+        assert values(list(loader), "index") == whole[0]
+        for batch in loader:
+            assert batch["index"].tolist() == whole[1][:8]
+            break
+        assert values(list(loader), "index") == whole[2]
+
+
+@row('`reader_name="reader"`, `size=n`, `pipe.epoch_size()`')
+def test_lengths(folder: Path) -> None:
+    pipe = images_and_labels(folder, batch_size=8)
+    pipe.build()
+    for dataset in (files(folder), td.readers.File(file_root=str(folder))):
+        loader = make(dataset, 8)
+        assert len(loader.dataset) == pipe.epoch_size("reader") == 22 and len(loader) == 3
+
+
+@row("`dynamic_shape=True`, `fn.pad(images)`")
+def test_padding(folder: Path) -> None:
+    @pipeline_def(batch_size=4, num_threads=2, device_id=None)
+    def padded() -> Any:
+        encoded, _ = fn.readers.file(file_root=str(folder))
+        return fn.pad(fn.decoders.image(encoded), fill_value=7, axes=(0, 1))
+
+    ((expected,),) = run(padded())
+    with make(td.ImageFolder(folder, fields=("image",)), pad_value=7, output="tuple") as loader:
+        (images,) = next(iter(loader))
+    assert isinstance(images, td.Padded) and torch.equal(images.data, expected)
+    assert images.mask.flatten(1).sum(1).tolist() == images.sizes.prod(1).tolist()
+    (first, *_) = read(td.ImageFolder(folder), pad_multiple=32)
+    assert all(size % 32 == 0 for size in first["image"].shape[2:])
+
+
+@row("`output.at(i)`, `output.as_cpu()`, `output.as_array()`")
+def test_outputs(folder: Path) -> None:
+    pipe = images_and_labels(folder, batch_size=4)
+    pipe.build()
+    images, _ = pipe.run()
+    (batch, *_) = read(td.ImageFolder(folder), transform=resized)
+    assert np.array_equal(images.at(1), batch["image"][1].permute(1, 2, 0))
+    assert np.array_equal(images.as_cpu().as_array(), batch["image"].cpu().permute(0, 2, 3, 1).numpy())
+
+
+@row("`enable_checkpointing=True`, `pipe.checkpoint()`, `pipeline(checkpoint=...)`")
+def test_checkpoints(folder: Path) -> None:
+    options = {"batch_size": 4, "enable_checkpointing": True}
+    pipe = images_and_labels(folder, **options)
+    run(pipe, 2)
+    expected = run(images_and_labels(folder, checkpoint=pipe.checkpoint(), **options), 3)
+    with make(td.ImageFolder(folder), transform=resized) as loader:
+        for _ in zip(range(2), loader):
+            pass
+        state = loader.state_dict()
+    assert all(isinstance(value, (int, str)) for value in state.values())
+    with make(td.ImageFolder(folder), transform=resized) as loader:
+        loader.load_state_dict(state)
+        for (images, labels), batch in zip(expected, loader):
+            assert torch.equal(images, batch["image"]) and torch.equal(labels.squeeze(1).long(), batch["label"])
+
+
+# From dynamic mode itself
+
+
+@row("`for batch in reader.next_epoch(batch_size=64)`")
+def test_reader_loops(folder: Path) -> None:
+    theirs = ndd.readers.File(file_root=str(folder))
+    expected = [labels.torch().flatten().tolist() for _, labels in theirs.next_epoch(batch_size=8)]
+    with make(td.readers.File(file_root=str(folder)), 8, transform=resized) as loader:
+        for _ in loader:
+            break
+        assert [batch["label"].tolist() for batch in loader] == [expected[0], expected[1], expected[2][:6]]
+
+
+def seen_by(folder: Path, look: Callable[[Any], Any], **options: Any) -> list[Any]:
+    """What a function in a loader sees, batch by batch."""
+    seen = []
+
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        seen.append(look(rand))
+        return resized(sample, rand)
+
+    read(td.ImageFolder(folder), transform=body, **options)
+    return seen
+
+
+@row("`ndd.EvalContext(num_threads=4, device_id=0)`")
+def test_contexts(folder: Path) -> None:
+    def look(rand: Any) -> Any:
+        return ndd.EvalContext.current()
+
+    contexts = [seen_by(folder, look, num_threads=threads) for threads in (2, 3)]
+    assert [{context.num_threads for context in seen} for seen in contexts] == [{2}, {3}]
+    assert len({id(context) for seen in contexts for context in seen}) == 2
+    assert ndd.EvalContext.current() not in contexts[0] + contexts[1]
+
+
+@row("`ndd.set_num_threads(4)`")
+def test_the_number_of_threads(folder: Path) -> None:
+    before = ndd.get_num_threads()
+    ndd.set_num_threads(5)
+    try:
+        seen = seen_by(folder, lambda rand: ndd.EvalContext.current().num_threads, num_threads=2)
+        assert set(seen) == {2} and ndd.get_num_threads() == 5
+    finally:
+        ndd.set_num_threads(before)
+
+
+@row("`ndd.EvalMode.sync_full`")
+def test_modes(folder: Path) -> None:
+    def look(rand: Any) -> Any:
+        return ndd.EvalMode.current(), threading.current_thread() is threading.main_thread()
+
+    assert set(seen_by(folder, look, engine="debug")) == {(ndd.EvalMode.sync_full, True)}
+    assert set(seen_by(folder, look, engine="eager")) == {(ndd.EvalMode.sync_cpu, False)}
+
+
+@row("`ndd.random.set_seed(42)`")
+def test_default_seeds(folder: Path) -> None:
+    def look(rand: Any) -> Any:
+        return ndd.random.uniform(range=(0.0, 1.0), batch_size=2).torch().tolist()
+
+    ndd.random.set_seed(1)
+    before = str(ndd.random.get_default_rng().get_state())
+    options = {"engine": "debug", "seed": 42}  # in this thread, whose generator is the one to be left alone
+    one, other = seen_by(folder, look, **options), seen_by(folder, look, **options)
+    assert str(ndd.random.get_default_rng().get_state()) == before
+    assert one == other and len({str(numbers) for numbers in one}) == len(one)
+    assert seen_by(folder, look, **options | {"seed": 43}) != one
+
+
+@row("`ndd.random.RNG(seed=42)`, `rng=rng`")
+def test_generators(folder: Path) -> None:
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        drawn = ndd.random.uniform(range=(0.0, 1.0), batch_size=rand.num_samples, rng=rand.ndd)
+        return {**resized(sample, rand), "theirs": drawn, "ours": rand.uniform()}
+
+    def stream(**options: Any) -> dict[str, list[Any]]:
+        batches = read(files(folder), transform=body, **options)
+        return {name: values(batches, name) for name in ("theirs", "ours")}
+
+    one = stream(seed=42)
+    assert stream(seed=42) == one and len(set(one["theirs"])) == 22
+    loader = make(files(folder), transform=body, seed=42)
+    loader.seek(0, 3)
+    assert values(list(loader), "theirs") == one["theirs"][12:]  # by position
+    assert stream(seed=42, batch_size=5)["ours"] == one["ours"]  # by sample
+
+
+@row("`ndd.checkpoint.Checkpoint` with readers and RNGs")
+def test_their_checkpoints(folder: Path) -> None:
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        return {**resized(sample, rand), "x": ndd.random.uniform(batch_size=rand.num_samples, rng=rand.ndd)}
+
+    def loader() -> td.DataLoader:
+        paths = td.ImageFolder(folder).paths
+        reader = td.readers.File(files=paths, labels=list(range(22)), shuffle="window", initial_fill=4)
+        return make(reader, transform=body, seed=7)
+
+    whole = list(loader())
+    first = loader()
+    for _ in zip(range(2), first):
+        pass
+    state = first.state_dict()
+    assert all(isinstance(value, (int, str)) and len(str(value)) <= 100 for value in state.values())
+    second = loader()
+    second.load_state_dict(state)
+    rest = list(second)
+    for name in ("label", "x"):
+        assert values(rest, name) == values(whole[2:], name)
+
+
+# They need a GPU, and are run there.
+row("`ndd.set_current_stream(torch.cuda.current_stream())`")(test_gpu.test_late_consumers_read_the_right_values)
+
+
+@row("`batch.torch(pad=True)`")
+def test_padded_tensors(folder: Path) -> None:
+    encoded = [np.fromfile(path, np.uint8) for path in td.ImageFolder(folder).paths[:4]]
+    theirs = ndd.decoders.image(ndd.as_batch(encoded)).torch(pad=True).permute(0, 3, 1, 2)
+    with make(td.ImageFolder(folder), output="tuple") as loader:
+        images, _ = next(iter(loader))
+    assert torch.equal(images.data, theirs)
+    assert images.sizes.tolist() == [list(td.ImageFolder(folder)[k][0].shape[1:]) for k in range(4)]
+
+
+@row("`reader.next_epoch(batch_size=64, capture=True)`")
+def test_capturing(folder: Path) -> None:
+    reader = ndd.readers.File(file_root=str(folder), enable_checkpointing=True)
+    with pytest.raises(NotImplementedError):  # with a state it can't
+        list(reader.next_epoch(batch_size=4, capture=True))
+
+    @T.traceable
+    def body(sample: dict[str, Any], rand: Any, ops: Any) -> dict[str, Any]:
+        return {**sample, "image": ops.resize(ops.decoders.image(sample["image"], device=rand.device), size=SIZE)}
+
+    expected = read(td.ImageFolder(folder), transform=resized)
+    loader = make(td.ImageFolder(folder), transform=body, engine="pipeline")
+    assert loader.engine == "pipeline"
+    next(iter(loader))
+    again = make(td.ImageFolder(folder), transform=body, engine="pipeline")
+    again.load_state_dict(loader.state_dict())
+    loader.close()
+    assert all(torch.equal(one["image"], two["image"]) for one, two in zip(again, expected[1:], strict=True))
+    with pytest.raises(ValueError, match=r"not marked with transforms\.traceable"):
+        read(td.ImageFolder(folder), transform=resized, engine="pipeline")
+
+
+@row("`batch.tensors[i]`, `batch.slice[...]`")
+def test_parts_of_batches(folder: Path) -> None:
+    def body(sample: dict[str, Any], rand: Any) -> dict[str, Any]:
+        images = ndd.resize(ndd.decoders.image(sample["image"], device=rand.device), size=SIZE)
+        first = ndd.as_batch([images.tensors[0]] * rand.num_samples)
+        return {**sample, "image": images, "first": first, "part": images.slice[:4, 2:5]}
+
+    (batch,) = read(td.ImageFolder(folder), batch_size=22, transform=body)
+    pixels = batch["image"].permute(0, 2, 3, 1)
+    assert torch.equal(batch["part"], pixels[:, :4, 2:5])
+    assert torch.equal(batch["first"], pixels[:1].expand(22, -1, -1, -1))
