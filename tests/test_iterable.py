@@ -181,8 +181,9 @@ def test_the_state_is_nested_and_plain():
     assert state["samples_seen"] == 12
     assert state["iterable"] == {
         "turn": 1,
+        "rank": None,
         "workers": [
-            {"taken": 15, "state": {"at": 15}, "ended": False},
+            {"taken": 16, "state": {"at": 16}, "ended": False},
             {"taken": 8, "state": {"at": 8}, "ended": False},
         ],
     }
@@ -202,7 +203,7 @@ def test_the_state_follows_the_batches_and_not_the_workers():
         batches = iter(one)
         next(batches)
         time.sleep(0.3)
-        assert [worker["taken"] for worker in one.state_dict()["iterable"]["workers"]] == [7, 0]
+        assert [worker["taken"] for worker in one.state_dict()["iterable"]["workers"]] == [8, 0]
         del batches
 
 
@@ -213,6 +214,9 @@ def test_no_place_for_a_state():
     for count in (0, 3):
         with pytest.raises(StateMismatchError, match=f"num_workers: expected {max(count, 1)}, got 2"):
             loader(S.StatefulStream(), count).load_state_dict(state)
+    with pytest.raises(StateMismatchError, match="expected the rank, or None"):
+        whole = {name: value for name, value in state["iterable"].items() if name != "rank"}
+        loader(S.StatefulStream(), 2).load_state_dict(state | {"iterable": whole})
     for junk in (3, {"workers": 2}, {"workers": [1, 2]}):
         with pytest.raises(StateMismatchError, match="expected where its workers stand"):
             loader(S.StatefulStream(), 2).load_state_dict(state | {"iterable": junk})
@@ -329,3 +333,69 @@ def test_fields_and_places():
     assert list(batches[0]) == ["number", "index", "drawn", "valid"]
     assert [i for batch in batches for i in batch["index"].tolist()] == list(range(N))
     assert all(batch["valid"].all() for batch in batches)
+
+
+# States and ranks
+
+
+def consumed(dataset: Any, steps: int, num_workers: int, state: Any = None, **options: Any) -> tuple[list[int], Any]:
+    """The samples of some batches, and the state behind them."""
+    with loader(dataset, num_workers, **options) as one:
+        if state is not None:
+            one.load_state_dict(state)
+        got = flat(itertools.islice(one, steps))
+        return got, one.state_dict()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+@pytest.mark.parametrize("cls", [S.Stream, S.StatefulStream, S.RestartingStream])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_the_state_is_the_same_on_all_ranks_and_goes_on_on_another_number(cls, num_workers, steps):
+    """As trainers need it, which save what rank 0 says: none lost, none twice."""
+    n = 60
+    parts = [consumed(cls(n), steps, num_workers, rank=rank, world_size=3) for rank in range(3)]
+    seen = [number for got, _ in parts for number in got]
+    assert sorted(seen) == list(range(12 * steps)) or num_workers == 2
+    assert parts[0][1] == parts[1][1] == parts[2][1]
+    for world_size in (1, 2, 3, 4):
+        rest = [
+            consumed(cls(n), 99, num_workers, parts[0][1], rank=rank, world_size=world_size)[0]
+            for rank in range(world_size)
+        ]
+        assert sorted(seen + list(itertools.chain(*rest))) == list(range(n))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:SharedStatefulStream shares itself:RuntimeWarning")
+def test_states_of_a_dataset_that_shares_itself_among_workers(num_workers):
+    parts = [consumed(S.SharedStatefulStream(60), 2, num_workers, rank=rank, world_size=2) for rank in range(2)]
+    assert parts[0][1] == parts[1][1]
+    rest = [
+        consumed(S.SharedStatefulStream(60), 99, num_workers, parts[0][1], rank=rank, world_size=2)[0]
+        for rank in range(2)
+    ]
+    assert sorted([*parts[0][0], *parts[1][0], *rest[0], *rest[1]]) == list(range(60))
+
+
+def test_the_state_of_a_dataset_that_shares_itself_among_ranks_is_its_ranks_own():
+    def source() -> td.IterableSource:
+        return td.IterableSource(S.StatefulStream(40), shard="none")
+
+    _, state = consumed(source(), 2, 0, rank=1, world_size=2)
+    assert consumed(source(), 2, 0, state, rank=1, world_size=2)[0] == list(range(8, 16))
+    with pytest.raises(StateMismatchError, match="rank: expected 0 of 2, got 1 of 2: with shard='none' each rank has"):
+        consumed(source(), 2, 0, state, rank=0, world_size=2)
+    with pytest.raises(StateMismatchError, match="rank: expected one of all ranks, got 1 of 2"):
+        consumed(S.StatefulStream(40), 2, 0, state, rank=1, world_size=2)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_at_another_ranks_sample_costs_no_batch(num_workers):
+    """Sample 9 is rank 1's; rank 0 passes it behind its batch, which it gets, and the error with the next."""
+    with loader(td.IterableSource(S.Itself("raise")), num_workers, batch_size=5, rank=0, world_size=2) as one:
+        batches = iter(one)
+        assert numbers([next(batches)]) == [[0, 2, 4, 6, 8]]
+        with pytest.raises(LookupError, match="sample 9 is lost"):
+            next(batches)
+        assert next(batches)[:3].tolist() == [11, 13, 15]  # what is lost is nobody's turn, on no rank

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,16 +20,27 @@ import transformers
 ROOT = Path(__file__).parent.parent
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def begin(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=200,
-        check=False,
     )
+
+
+def end(job: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        out, errors = job.communicate(timeout=200)
+    finally:
+        job.kill()
+    return subprocess.CompletedProcess(job.args, job.returncode, out, errors)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return end(begin(*arguments))
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +52,43 @@ def digits(tmp_path_factory) -> Path:
     return out
 
 
-def train(digits: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return run(
+def training(digits: Path, out: Path, *options: str) -> list[str]:
+    """The command line of a short training."""
+    return [
         "recipes/image_classification.py", "--config", "configs/image_classification/tiny.yaml",
-        f"--data.root={digits}", f"--train.output={out}", f"--train.stream_log={out}.jsonl", "--train.device=cpu",
-        *options,
-    )  # fmt: skip
+        f"--data.root={digits}", f"--train.output={out}", f"--train.stream_log={out}.{{rank}}.jsonl",
+        "--train.device=cpu", *options,
+    ]  # fmt: skip
 
 
-def test_a_killed_training_ends_with_the_same_weights(digits, tmp_path):
-    whole = train(digits, tmp_path / "whole")
-    assert whole.returncode == 0, whole.stderr
-    steps = [json.loads(line) for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
-    kill_at = len(steps) // 2 + 1
-    killed = train(digits, tmp_path / "killed", f"--train.kill_at_step={kill_at}")
-    assert killed.returncode == -signal.SIGKILL
-    resumed = train(digits, tmp_path / "killed")
-    assert resumed.returncode == 0, resumed.stderr
-    log = [json.loads(line) for line in (tmp_path / "killed.jsonl").read_text().splitlines()]
-    after = log[kill_at:]
-    assert log[:kill_at] == steps[:kill_at] and after == steps[after[0]["step"] - 1 :]
-    one, other = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("whole", "killed"))
+def log_of(out: Path, rank: int = 0) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(f"{out}.{rank}.jsonl").read_text().splitlines()]
+
+
+def test_a_killed_training_goes_on(digits, tmp_path):
+    """With the very next batch, to the same weights; and on two processes with the same samples."""
+    whole, killed, two = (tmp_path / name for name in ("whole", "killed", "two"))
+    uninterrupted = begin(*training(digits, whole))
+    killed_by_itself = end(begin(*training(digits, killed, "--train.kill_at_step=15")))
+    assert killed_by_itself.returncode == -signal.SIGKILL and end(uninterrupted).returncode == 0
+    shutil.copytree(killed, two)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    jobs = begin(*training(digits, killed)), begin(*launcher, *training(digits, two))
+    for job in map(end, jobs):
+        assert job.returncode == 0, job.stderr
+
+    steps, log = log_of(whole), log_of(killed)
+    assert log[:15] == steps[:15] and log[15:] == steps[12:]  # saved at step 12
+    one, other = (torch.load(out / "weights.pt", weights_only=True) for out in (whole, killed))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+    ranks = [log_of(two, rank) for rank in range(2)]
+    for left, right, step in zip(*ranks, steps[12:], strict=True):
+        assert left["step"] == right["step"] == step["step"] and left["pixels"] != right["pixels"]
+        both = zip(left["indices"], right["indices"], strict=True)
+        assert sorted([i for pair in both for i in pair]) == sorted(step["indices"])
+    results = [json.loads((out / "result.json").read_text()) for out in (whole, two)]
+    assert results[0]["steps"] == results[1]["steps"] == len(steps) and results[1]["accuracy"] > 0.3
 
 
 def test_config_mistakes_are_named(digits, tmp_path):
@@ -69,7 +97,7 @@ def test_config_mistakes_are_named(digits, tmp_path):
         f"--data.root={digits}_": (1, f"did you mean '{digits}/train'?"),
     }
     for option, (code, words) in mistakes.items():
-        done = train(digits, tmp_path / "out", option)
+        done = run(*training(digits, tmp_path / "out", option))
         assert done.returncode == code and words in done.stderr, done.stderr
 
 

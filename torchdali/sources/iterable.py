@@ -28,8 +28,9 @@ class IterableSource(PythonSource):
     batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
 
     The state holds each worker's: `state_dict` of the dataset where it has one (with `load_state_dict`), else how many
-    samples were taken, which a resume iterates again, with a warning.  Where the dataset has a `set_epoch`, it is told
-    the epoch before each pass.
+    samples were taken, which a resume iterates again, with a warning.  It is the same on all ranks, and another number
+    of ranks may go on with it; but not with shard="none", where each rank has its own.  Where the dataset has a
+    `set_epoch`, it is told the epoch before each pass.
 
     Args:
         dataset: the iterable, or a generator function, which is called for each pass.
@@ -99,6 +100,8 @@ class IterableSource(PythonSource):
             )
         if type(turn) is not int or not 0 <= turn < count:
             raise StateMismatchError(f"iterable: expected a turn in [0, {count}), got {turn!r:.100}")
+        if "rank" not in snapshot:
+            raise StateMismatchError(f"iterable: expected the rank, or None, got {snapshot!r:.100}")
 
     def reading(self, place: Place) -> IterableReading:
         """What reads for one pass of a loader."""
@@ -132,6 +135,13 @@ class IterableReading:
             resumed["workers"] if resumed else [{"taken": 0, "state": None, "ended": False} for _ in range(self._count)]
         )
         self._turn = resumed["turn"] if resumed else 0
+        # Where the dataset shares itself among ranks, only this rank can go on with its state.
+        self._rank = list(place.shard) if source.shard == "none" else None
+        if resumed and resumed["rank"] != self._rank:
+            here, there = _as_words(self._rank), _as_words(resumed["rank"])
+            raise StateMismatchError(
+                f"rank: expected {here}, got {there}: with shard='none' each rank has a state of its own"
+            )
         if any(worker["taken"] and worker["state"] is None and not worker["ended"] for worker in self._workers):
             warnings.warn(
                 f"{type(source.dataset).__name__} has no state_dict: "
@@ -190,6 +200,7 @@ class IterableReading:
     def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
         finished = self._source.finish(columns, some)
         snapshot = {"turn": (worker + 1) % self._count, "workers": [dict(one) for one in self._workers]}
+        snapshot["rank"] = self._rank
         return Lent(finished, release, snapshot)
 
     def _from_workers(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
@@ -231,6 +242,10 @@ class IterableReading:
             if some is None:
                 return
             yield self._give(columns, some, 0)
+
+
+def _as_words(rank: Any) -> str:
+    return f"{rank[0]} of {rank[1]}" if isinstance(rank, list) and len(rank) == 2 else "one of all ranks"
 
 
 def _stands(worker: Any) -> bool:

@@ -25,11 +25,12 @@ class Iterate:
         self._shard = shard
         self._pass: Any = None
         self._asked = False
+        self._failed: Exception | None = None  # behind the batch that was given last
         self._initial: Any = None  # the dataset's state before anything
         self._loaded: int | None = None  # the epoch of the state that was loaded last
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pass": None, "_iterator": None}  # a pass does not travel
+        return {**self.__dict__, "_pass": None, "_iterator": None, "_failed": None}  # a pass does not travel
 
     def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
         if payload[0] == "describe":
@@ -41,20 +42,41 @@ class Iterate:
         key, n, begin, structure = payload
         if self._pass is None or self._pass[0] != key:
             self._begin(key, begin, structure.restarts, progress)
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
         rows: list[list[Any]] = []
         ended = False
-        while len(rows) < n:
+        while len(rows) < n and not ended:
             progress(self._taken)
             try:
                 sample = self._next()
             except StopIteration:
                 ended = True
-                break
-            if self._mine():
-                rows.append(structure.values(sample))
+            else:
+                if self._mine():
+                    rows.append(structure.values(sample))
+        ended = ended or self._pass_others(progress)
         state = self.dataset.state_dict() if _has_state(self.dataset) else None
         columns: Columns = structure.columns(rows)
         return {**columns, ENDED: [ended], STATE: [state], TAKEN: [self._taken], SHARDS: [self._asked]}
+
+    def _pass_others(self, progress: Callable[[int], None]) -> bool:
+        """Go on to where each rank and worker has had as many samples, so that all ranks' states are the same one.
+
+        Returns:
+            whether it ended there.
+        """
+        sharers, _ = self._share()
+        try:
+            while self._taken % sharers:
+                progress(self._taken)
+                self._next()
+        except StopIteration:
+            return True
+        except Exception as error:  # it is the next batch's: this one is whole
+            self._failed = error
+        return False
 
     def _peek(self) -> Any:
         """The first sample."""
@@ -80,7 +102,7 @@ class Iterate:
             self._initial = copy.deepcopy(self.dataset.state_dict())
 
     def _begin(self, key: Any, begin: dict[str, Any], restarts: bool, progress: Callable[[int], None]) -> None:
-        self._pass, self._asked = (key,), False
+        self._pass, self._asked, self._failed = (key,), False, None
         self._taken: int = 0
         self._watch_worker_info()
         epoch = key[1] % 2**32
@@ -120,14 +142,19 @@ class Iterate:
         self._taken += 1
         return sample
 
-    def _mine(self) -> bool:
-        """Whether the sample that was taken last is this worker's and this rank's."""
+    def _share(self) -> tuple[int, int]:
+        """How many share the samples that are taken here, and the number of this one among them."""
         _, _, worker, workers, (rank, world_size), _ = self._pass[0]
         if self._shard == "none":
-            return True
+            return 1, 0
         if self._shard == "auto" and self._asked:
-            workers, worker = 1, 0
-        return bool((self._taken - 1) % (workers * world_size) == rank * workers + worker)
+            return world_size, rank
+        return workers * world_size, rank * workers + worker
+
+    def _mine(self) -> bool:
+        """Whether the sample that was taken last is this worker's and this rank's."""
+        sharers, number = self._share()
+        return (self._taken - 1) % sharers == number
 
     def _watch_worker_info(self) -> None:
         info = torch_worker._worker_info
