@@ -29,6 +29,11 @@ def dataset(folder):
         ({"batch_size": None}, TypeError, "batch_size must be an integer"),
         ({"seed": -1}, ValueError, "seed must be in"),
         ({"engine": "fast"}, ValueError, "engine must be one of auto, eager, pipeline, debug, got 'fast'"),
+        ({"shuffle": "no"}, TypeError, "shuffle must be True or False, got 'no'"),
+        ({"drop_last": "False"}, TypeError, "drop_last must be True or False, got 'False'"),
+        ({"pad_last": 2}, TypeError, "pad_last must be True or False, got 2"),
+        ({"persistent_workers": "yes"}, TypeError, "persistent_workers must be True or False, got 'yes'"),
+        ({"pin_memory": "cuda"}, TypeError, "pin_memory must be True or False, got 'cuda'"),
         ({"output": "list"}, ValueError, "output must be one of tuple, dict, got 'list'"),
         ({"on_bad_sample": "skip"}, ValueError, "on_bad_sample must be one of raise, substitute, got 'skip'"),
         ({"timeout": -1}, ValueError, "timeout must be a number of seconds, at least 0, got -1"),
@@ -107,7 +112,7 @@ def test_every_torch_argument_is_taken_or_refused(dataset):
     ours = set(inspect.signature(td.DataLoader.__init__).parameters)
     assert torchs <= ours, torchs - ours
     # And torch's own defaults are fine.
-    td.DataLoader(dataset, 1, None or False, None, num_workers=0, collate_fn=None, prefetch_factor=None, generator=None)
+    td.DataLoader(dataset, 1, None, None, num_workers=0, collate_fn=None, prefetch_factor=None, generator=None)
 
 
 def test_tuples_follow_the_fields(folder):

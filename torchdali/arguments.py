@@ -18,6 +18,8 @@ ELSEWHERE = {
     "pin_memory_device": "batches arrive on the loader's device: write device=",
 }
 
+FLAGS = ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers")
+
 
 def refuse_torch_arguments(given: Mapping[str, Any]) -> None:
     """Raise where one of torch's arguments is used that has another word here.
@@ -40,6 +42,9 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     """
     one_of("engine", given["engine"], ("auto", "eager", "pipeline", "debug"))
     one_of("output", given["output"], ("tuple", "dict"))
+    for name in FLAGS:
+        if given[name] not in (True, False, None):  # numpy's too; a text would count as true
+            raise TypeError(f"{name} must be True or False, got {given[name]!r:.80}")
     if not callable(given["on_bad_sample"]):
         one_of("on_bad_sample", given["on_bad_sample"], ("raise", "substitute"))
     timeout, pad_value, mesh = given["timeout"], given["pad_value"], given["mesh"]
