@@ -414,7 +414,7 @@ def test_a_replay_warns():
         state = one.state_dict()
     with loader(S.Stream(), 2, shuffle=False) as other:
         other.load_state_dict(state)
-        with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 7 samples are iterated again"):
+        with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 8 samples are iterated again"):
             next(iter(other))
     with loader(S.Stream(), 3, shuffle=False) as wrong, pytest.raises(StateMismatchError, match="expected 3, got 2"):
         wrong.load_state_dict(state)

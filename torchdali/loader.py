@@ -257,6 +257,7 @@ class DataLoader:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
         if epoch is not None:
             integer("epoch", epoch, 0, MAX_EPOCH)
+        integer("step", step, 0)
         now = self._progress.current
         cycle = now.cycle if epoch in (None, now.epoch) else 0
         to = Position(now.epoch if epoch is None else epoch, cycle)
@@ -339,6 +340,8 @@ class DataLoader:
             device=device,
             snapshot=self._snapshot_at(start),
         )
+        if isinstance(self.source, PythonSource):
+            self.source.prepare(place)
         settings = Settings(
             source=self.source,
             place=place,

@@ -87,25 +87,35 @@ class PythonSource:
             self._structure = self._describe()
         return self._structure
 
+    def prepare(self, place: Place) -> None:
+        """A pass is about to begin there; what a sample is made of may be asked before it is."""
+
     def _describe(self) -> Structure:
         payload = ("describe", self._names, self.first())
+        found: Any = []
         if not self.crew.options.num_workers:
             seen: list[int] = []
             try:
                 with preserved():
-                    (structure,) = self.job()(payload, seen.append)["structure"]
+                    found = self.job()(payload, seen.append)["structure"]
             except Exception as error:
                 raise mark(_not_stopping(error), seen, None) from error.__cause__
         else:
             pool = self.crew.lease()
             try:
-                (result,) = pool.run([Task(0, payload)])
-                if result.error is not None:
-                    raise mark(result.error, [result.index], result.worker)
-                (structure,) = result.columns["structure"]
+                # The first worker knows; of an iterable it may have nothing.
+                for worker in range(pool.num_workers):
+                    (result,) = pool.run([Task(worker, payload, worker)])
+                    if result.error is not None:
+                        raise mark(result.error, [result.index], result.worker)
+                    found = result.columns["structure"]
+                    if found:
+                        break
             finally:
                 self.crew.keep(pool)  # it is needed soon
-        known: Structure = structure
+        if not found:
+            raise ValueError("the iterable is empty")
+        known: Structure = found[0]
         if unknown := [name for name in self.ragged if name not in known.kinds]:
             raise ValueError(f"ragged must name fields among {', '.join(known.kinds)}, got {unknown[0]!r}")
         return known

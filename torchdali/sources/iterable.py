@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from ..arguments import one_of
 from ..batch import Columns
 from ..datasets.base import digest
@@ -18,7 +20,7 @@ from ..seeding import preserved
 from ..state import Position
 from ..workers import Task, WorkerPool
 from .base import PythonSource, mark, size_of, smallest
-from .iterate import ENDED, SHARDS, STATE, TAKEN, Iterate
+from .iterate import ENDED, SHARDS, STATE, TAKEN, UNEVEN, Iterate
 
 
 class IterableSource(PythonSource):
@@ -28,9 +30,14 @@ class IterableSource(PythonSource):
     batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
 
     The state holds each worker's: `state_dict` of the dataset where it has one (with `load_state_dict`), else how many
-    samples were taken, which a resume iterates again, with a warning.  It is the same on all ranks, and another number
-    of ranks may go on with it; but not with shard="none", where each rank has its own.  Where the dataset has a
-    `set_epoch`, it is told the epoch before each pass.
+    samples were taken.  Those a resume iterates again, with a warning: they have to be the same ones.  The state is the
+    same on all ranks, and another number of ranks may go on with it; but not with shard="none", where each rank has its
+    own.  Where the dataset has a `set_epoch`, it is told the epoch before each pass.
+
+    Nobody knows where an iterable ends: with several ranks, the first ones may have one batch more than the others, but
+    not with drop_last=True.
+
+    Before each sample, the generators of Python, numpy and torch are seeded by (seed, epoch, how many were taken).
 
     Args:
         dataset: the iterable, or a generator function, which is called for each pass.
@@ -53,7 +60,8 @@ class IterableSource(PythonSource):
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
     ) -> None:
-        if isinstance(dataset, Iterator) and not hasattr(dataset, "state_dict"):
+        own = isinstance(dataset, IterableDataset) or hasattr(dataset, "state_dict")
+        if isinstance(dataset, Iterator) and not own:
             raise TypeError(
                 f"a {type(dataset).__name__} can be iterated only once: write the function that makes it, or an object "
                 "whose __iter__ begins anew"
@@ -66,6 +74,7 @@ class IterableSource(PythonSource):
         super().__init__(fields, ragged)
         self.dataset, self.shard = dataset, shard
         self.warned = False
+        self._next_pass: tuple[int, int] | None = None
         self._local: Iterate | None = None  # one for all passes, since it knows the dataset's first state
 
     def fingerprint(self) -> str:
@@ -78,8 +87,11 @@ class IterableSource(PythonSource):
             self._local = Iterate(self.dataset, self.shard)
         return self._local
 
+    def prepare(self, place: Place) -> None:
+        self._next_pass = place.seed, place.key
+
     def first(self) -> Any:
-        return None
+        return self._next_pass or (self.crew.options.seed, Position().key)
 
     def check_snapshot(self, snapshot: Any, position: Position) -> None:
         """Raise unless a state says where the workers stand at a position.
@@ -185,6 +197,7 @@ class IterableReading:
         """A worker's answer: its columns, and where it stands now."""
         columns = dict(result)
         ended, state, taken = columns.pop(ENDED)[0], columns.pop(STATE)[0], columns.pop(TAKEN)[0]
+        uneven = columns.pop(UNEVEN)[0]
         shares = columns.pop(SHARDS)[0] and self._source.shard == "auto" and self._place.shard.world_size > 1
         if shares and not self._source.warned:
             self._source.warned = True
@@ -195,6 +208,9 @@ class IterableReading:
                 stacklevel=2,
             )
         self._workers[worker] = {"taken": int(taken), "state": state, "ended": bool(ended)}
+        # The ranks that come behind this one may have had a sample less: all of them drop such a batch, or none.
+        if uneven and self._place.drop_last and self._place.shard.world_size > 1 and self._source.shard != "none":
+            return {}
         return columns
 
     def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
