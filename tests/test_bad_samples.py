@@ -133,15 +133,16 @@ def test_a_callable_decides(damaged):
 
     def decide(bad):
         asked.append(bad)
-        return {2: 3, 9: "substitute", 10: None, 15: 0}[bad.index]
+        return {2: 3, 9: "substitute", 10: "substitute", 15: 0}[bad.index]
 
     loader = damaged(shuffle=False, on_bad_sample=decide)
     index = torch.cat([batch[2] for batch in loader]).tolist()
     assert index[2] == 3 and index[15] == 0 and [bad.index for bad in asked][:1] == [2]
     with pytest.raises(td.BadSampleError):
         list(damaged.again(on_bad_sample=lambda bad: "raise"))
-    with pytest.raises(TypeError, match="on_bad_sample must return"):
-        list(damaged.again(on_bad_sample=lambda bad: 1.5))
+    for answer in (1.5, None, True):
+        with pytest.raises(TypeError, match="on_bad_sample must return"):
+            list(damaged.again(on_bad_sample=lambda bad, answer=answer: answer))
     with pytest.raises(IndexError, match="returned 22 for a dataset of 22"):
         list(damaged.again(on_bad_sample=lambda bad: 22))
 

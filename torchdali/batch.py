@@ -24,6 +24,10 @@ Column = Sequence[Any] | NDArray[Any]  # one value a sample
 Columns = dict[str, Column]
 
 
+class Objects(list[Any]):
+    """A column of the kind "object": its values reach the caller as they are."""
+
+
 class Padded(NamedTuple):
     """A ragged field as one tensor.
 

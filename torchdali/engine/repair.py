@@ -167,11 +167,12 @@ class Repair:
                     raise diagnosis.error
                 raise BadSampleError(*bad[:4]) from diagnosis.error
             drawn = int(rand.integers(len(self._fetcher.source))[0])
-            if answer not in ("substitute", None) and (
-                isinstance(answer, str) or not isinstance(answer, (int, np.integer))
-            ):
+            if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
+                other = int(answer)
+            elif answer == "substitute":
+                other = drawn
+            else:
                 raise TypeError(f'on_bad_sample must return "raise", "substitute" or an index, got {answer!r}')
-            other = drawn if answer in ("substitute", None) else int(answer)
             if not 0 <= other < len(self._fetcher.source):
                 raise IndexError(f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.source)} samples")
             work.bad.append(bad._replace(substitute=other))

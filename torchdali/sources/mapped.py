@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from torch.utils.data import ConcatDataset, Subset
+
 from ..batch import Columns
 from ..datasets.base import digest
 from ..reading import Place
@@ -36,6 +39,7 @@ class PythonDataset(PythonSource):
             raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")
         super().__init__(fields, ragged)
         self.dataset = dataset
+        self._digest: str | None = None
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -44,10 +48,13 @@ class PythonDataset(PythonSource):
         return self.dataset[index]
 
     def fingerprint(self) -> str:
-        """Of the dataset's type and length, and of its own `fingerprint` (or Hugging Face's `_fingerprint`)."""
-        own = getattr(self.dataset, "fingerprint", None) or getattr(self.dataset, "_fingerprint", None)
-        own = own() if callable(own) else own
-        return f"{len(self)} of {type(self.dataset).__name__[:40]} {digest(own if isinstance(own, str) else None)}"
+        """Of the dataset's type and length, and of its own `fingerprint` (or Hugging Face's `_fingerprint`).
+
+        Of torch's Subset and ConcatDataset: of the indices and the parts too.
+        """
+        if self._digest is None:
+            self._digest = digest(_own_fingerprint(self.dataset))
+        return f"{len(self)} of {type(self.dataset).__name__[:40]} {self._digest}"
 
     def job(self) -> Any:
         return ReadSamples(self.dataset)
@@ -71,6 +78,18 @@ class PythonDataset(PythonSource):
         return getattr(self.dataset, name)
 
 
+def _own_fingerprint(dataset: Any) -> Any:
+    """What tells a dataset from another one of its type and length."""
+    if type(dataset) is Subset:
+        return np.asarray([int(index) for index in dataset.indices], np.int64), _own_fingerprint(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return dataset.cumulative_sizes, [_own_fingerprint(part) for part in dataset.datasets]
+    own = getattr(dataset, "fingerprint", None) or getattr(dataset, "_fingerprint", None)
+    own = own() if callable(own) else own
+    return own if isinstance(own, str) else None
+
+
+_BYTES = "uint8, 1 dimensions"  # the form of bytes that are no image file
 _TRIES = 10  # samples, until one can be described
 
 
@@ -82,7 +101,7 @@ class ReadSamples:
 
     def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
         if payload[0] == "describe":
-            return {"structure": [Structure.of(self._sample(payload[2], progress), payload[1])]}
+            return {"structure": [self._describe(payload[2], payload[1], progress)]}
         seed, key, indices, keys, structure = payload
         rows = []
         for index, sample in zip(indices, keys, strict=True):
@@ -91,6 +110,21 @@ class ReadSamples:
             rows.append(structure.values(self.dataset[index]))
         columns: Columns = structure.columns(rows)
         return columns
+
+    def _describe(self, index: int, names: Any, progress: Callable[[int], None]) -> Structure:
+        """Of a sample; of a later one, where bytes of the first are no image file, and the later one's are one."""
+        first = Structure.of(self._sample(index, progress), names)
+        doubtful = [leaf.name for leaf in first.leaves if leaf.form == _BYTES]
+        for other in range(index + 1, min(len(self.dataset), index + _TRIES) if doubtful else 0):
+            try:
+                structure = Structure.of(self._sample(other, progress), names)
+            except Exception:
+                continue
+            if len(structure.leaves) == len(first.leaves) and "encoded" in {
+                leaf.kind for leaf, before in zip(structure.leaves, first.leaves, strict=True) if before.form == _BYTES
+            }:
+                return structure
+        return first
 
     def _sample(self, index: int, progress: Callable[[int], None]) -> Any:
         """One to describe: the next one that can be made, since a bad sample is an error where the order has it."""

@@ -1,13 +1,16 @@
 """What a sample of somebody's Python code is made of, and samples as columns.
 
-A sample may be a tuple, a dict, a NamedTuple or a dataclass, with such ones in it, or a single value.  Its values
-become fields, and a batch comes out in the same form:
+A sample may be a tuple, a list, a dict, a NamedTuple or a dataclass, with such ones in it (but for lists), or a single
+value.  Its values become fields, and a batch comes out in the same form:
 
     bytes, and 1-d uint8 arrays of an image file's bytes    encoded
     PIL images; uint8 arrays [H, W, C]; uint8 tensors [C, H, W] (C: 1 or 3)    image
+    PIL images of the modes 1, P, I and F, [H, W] as they are; masks of torchvision    array
     other arrays and tensors                                array
     numbers, bool, tensors and arrays without dimensions    number
-    strings, None, lists and anything else                  object
+    strings, None, lists in a sample and anything else      object
+
+Transforms act on every image, also on a mask that is one: give masks as arrays [H, W].
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..batch import Column, Columns, Kind
+from ..batch import Column, Columns, Kind, Objects
 from ..images import is_image_file
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
@@ -33,7 +36,7 @@ class Leaf(NamedTuple):
         name: the field.
         path: where it is in the sample.
         kind: what it holds.
-        form: the dtype and number of dimensions of an array, "dtype, ndim"; of others, nothing.
+        form: the dtype and number of dimensions of an array, the channels of an image; of others, nothing.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Structure:
         Raises:
             TypeError: the sample is not like the first one; it says where.
         """
+        _check_form(self.frame, sample)
         return [_convert(leaf, _find(sample, leaf)) for leaf in self.leaves]
 
     def columns(self, rows: Sequence[list[Any]]) -> Columns:
@@ -115,8 +119,17 @@ class _Built(NamedTuple):
     parts: dict[str, Any]
 
 
-def _children(value: Any) -> dict[Any, Any] | None:
-    """The parts of a container by key; None for a value."""
+def _check_form(frame: Any, sample: Any) -> None:
+    """Raise where a tuple or list has other parts than the first sample's: a key that is missing is found later."""
+    if isinstance(frame, (tuple, list)) and not isinstance(frame, _Built):
+        if not isinstance(sample, (tuple, list)) or len(sample) != len(frame):
+            raise TypeError(f"the sample must have {len(frame)} parts, as the first one has: got {sample!r:.200}")
+
+
+def _children(value: Any, path: Path = ("",)) -> dict[Any, Any] | None:
+    """The parts of a container by key; None for a value.  A list is one where it is the sample."""
+    if isinstance(value, list) and not path:
+        return dict(enumerate(value))
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple) and not isinstance(value, torch.Size):
@@ -130,12 +143,14 @@ def _walk(value: Any, path: Path, leaf: Callable[[Path], Any] | None, fields: Ma
     """The same containers around what `leaf` gives for each path, or around the fields that the leaves name."""
     if isinstance(value, _Built):
         return _make(value.cls, {key: _walk(child, (), leaf, fields) for key, child in value.parts.items()})
-    children = _children(value)
+    children = _children(value, path)
     if children is None:
         return fields[value] if fields is not None else leaf(path) if leaf is not None else None
     parts = {key: _walk(child, (*path, key), leaf, fields) for key, child in children.items()}
     if isinstance(value, tuple):
         return type(value)(*parts.values()) if hasattr(value, "_fields") else tuple(parts.values())
+    if isinstance(value, list):
+        return list(parts.values())
     if isinstance(value, Mapping):
         return parts
     return _Built(type(value), parts)
@@ -150,7 +165,7 @@ def _make(cls: type, parts: dict[str, Any]) -> Any:
 
 def _at(sample: Any, path: Path) -> Any:
     for key in path:
-        if isinstance(sample, Mapping) or (isinstance(sample, tuple) and isinstance(key, int)):
+        if isinstance(sample, Mapping) or (isinstance(sample, (tuple, list)) and isinstance(key, int)):
             sample = sample[key]
         else:
             sample = getattr(sample, key)
@@ -178,7 +193,7 @@ def _names(paths: Sequence[Path], values: Sequence[Any]) -> list[str]:
             head = ".".join(str(key) for key in path[:-1])
             better = f"{head}.{guess}" if head else guess
             name = better if guess and better not in names else f"field{name}" if path else "value"
-        names.append(name)
+        names.append(f"{name}_" if name == "valid" else name)  # the loader's own word for rows that only fill up
     return names
 
 
@@ -190,14 +205,21 @@ def _kind(value: Any) -> Kind:
     if isinstance(value, torch.Tensor):
         if not value.ndim:
             return "number"
-        return "image" if value.dtype == torch.uint8 and value.ndim == 3 and value.shape[0] in (1, 3) else "array"
+        image = value.dtype == torch.uint8 and value.ndim == 3 and value.shape[0] in (1, 3)
+        return "image" if image and type(value).__name__ != "Mask" else "array"
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
         if not value.ndim:
             return "number"
         if value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3):
             return "image"
         return "encoded" if value.dtype == np.uint8 and value.ndim == 1 and is_image_file(value) else "array"
-    return "image" if _is_picture(value) else "object"
+    if _is_picture(value):
+        return "array" if value.mode in _VALUES else "image"
+    return "object"
+
+
+_VALUES = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+"""Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
 
 
 def _is_picture(value: Any) -> bool:
@@ -206,6 +228,9 @@ def _is_picture(value: Any) -> bool:
 
 
 def _form(kind: Kind, value: Any) -> str:
+    if kind == "image":
+        pixels = _pixels(value)
+        return "" if pixels is None else f"{pixels.shape[2]} channels"
     if kind != "array":
         return ""
     array = _array(value)
@@ -214,8 +239,12 @@ def _form(kind: Kind, value: Any) -> str:
 
 def _array(value: Any) -> NDArray[Any]:
     if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bfloat16:
+            raise TypeError("a tensor of bfloat16 cannot travel: give float32, and convert the batch")
         array: NDArray[Any] = value.detach().cpu().numpy()
         return array
+    if _is_picture(value):
+        return np.array(value, np.int32) if value.mode.startswith("I") else np.array(value)
     return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else np.asarray(value)
 
 
@@ -226,12 +255,20 @@ def _convert(leaf: Leaf, value: Any) -> Any:
         return value
     if kind == "number":
         if isinstance(value, torch.Tensor):
-            value = value.item() if value.dtype in (torch.bool, torch.int64, torch.float64) else value.numpy()[()]
+            plain = value.dtype in (torch.bool, torch.int64, torch.float64)
+            value = value.item() if plain else _array(value)[()]
         if isinstance(value, (bool, int, float, np.generic)) or (isinstance(value, np.ndarray) and not value.ndim):
             return value
-    elif kind == "image" and (pixels := _pixels(value)) is not None:
-        return pixels
-    elif kind in ("encoded", "array") and isinstance(value, (bytes, bytearray, memoryview, np.ndarray, torch.Tensor)):
+    elif kind == "image" and (pixels := _pixels(value, leaf.form)) is not None:
+        if f"{pixels.shape[2]} channels" == leaf.form:
+            return pixels
+        raise TypeError(
+            f"{leaf.name!r} must be like the first sample's, an image of {leaf.form}, got {pixels.shape[2]}: "
+            "convert all images to one mode, such as RGB"
+        )
+    elif kind in ("encoded", "array") and (
+        isinstance(value, (bytes, bytearray, memoryview, np.ndarray, torch.Tensor)) or _is_picture(value)
+    ):
         array = _array(value)
         if kind == "encoded" and array.dtype == np.uint8 and array.ndim == 1:
             return array
@@ -244,10 +281,13 @@ def _convert(leaf: Leaf, value: Any) -> Any:
     raise TypeError(f"{leaf.name!r} must be like the first sample's, which holds {kind}, got {value!r:.100}")
 
 
-def _pixels(value: Any) -> NDArray[np.uint8] | None:
-    """uint8 [H, W, C] of an image in any of its forms."""
+def _pixels(value: Any, form: str = "") -> NDArray[np.uint8] | None:
+    """uint8 [H, W, C] of an image; a grey PIL image as RGB where `form` says so."""
     if _is_picture(value):
-        return np.array(value if value.mode in ("RGB", "L") else value.convert("RGB")).reshape(
+        if value.mode in _VALUES:
+            return None
+        grey = value.mode == "L" and form != "3 channels"
+        return np.array(value if grey or value.mode == "RGB" else value.convert("RGB")).reshape(
             value.height, value.width, -1
         )
     if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 3:
@@ -260,4 +300,4 @@ def _pixels(value: Any) -> NDArray[np.uint8] | None:
 
 
 def _column(kind: Kind, values: list[Any]) -> Column:
-    return np.array(values) if kind == "number" else values
+    return np.array(values) if kind == "number" else Objects(values) if kind == "object" else values

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..batch import Columns
+from ..batch import Columns, Objects
 from .memory import allocate
 from .protocol import Codec, Foreign
 
@@ -40,15 +40,52 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor):
             with suppress(TypeError):  # bfloat16 and others that numpy has not
-                obj = obj.detach().cpu().resolve_conj().resolve_neg().numpy()
+                obj = _as_array(obj)
         if type(obj) is np.ndarray and not obj.dtype.hasobject:
             return np.ascontiguousarray(obj).reshape(obj.shape).__reduce_ex__(5)
         return NotImplemented
 
 
-def _pickle(value: Any) -> tuple[memoryview, list[memoryview]]:
+class _OwnPickler(pickle.Pickler):
+    """Leaves arrays in the stream, so that they own their memory when they come out."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is torch.Tensor:  # much cheaper than torch's own way
+            with suppress(TypeError):
+                return torch.from_numpy, (np.array(_as_array(obj)),)
+        return NotImplemented
+
+
+def _as_array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+
+
+class _Own:
+    """A column of objects: the caller keeps them, and so nothing in them may be a view of the slot."""
+
+    def __init__(self, column: Any) -> None:
+        stream = io.BytesIO()
+        _OwnPickler(stream, 5).dump(column)
+        self._data = stream.getvalue()
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        return pickle.loads, (self._data,)
+
+
+def _holds_arrays(column: Any) -> bool:
+    """Whether a column is an array, or arrays one by one: those are copied when a batch is put together."""
+    if isinstance(column, np.ndarray):
+        return not column.dtype.hasobject
+    return not isinstance(column, Objects) and all(
+        isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and not value.dtype.hasobject)
+        for value in column
+    )
+
+
+def _pickle(columns: Columns) -> tuple[memoryview, list[memoryview]]:
     stream, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
-    _Pickler(stream, 5, buffer_callback=buffers.append).dump(value)
+    whole = {name: column if _holds_arrays(column) else _Own(column) for name, column in columns.items()}
+    _Pickler(stream, 5, buffer_callback=buffers.append).dump(whole)
     return stream.getbuffer(), [buffer.raw() for buffer in buffers]
 
 
@@ -57,7 +94,7 @@ def _picklable(columns: Columns, codec: Codec) -> Columns:
     out: Columns = {}
     for name, column in columns.items():
         try:
-            _pickle(column)
+            _pickle({name: column})
             out[name] = column
         except Exception:
             out[name] = [_picklable_value(name, row, value, codec) for row, value in enumerate(column)]
@@ -66,7 +103,7 @@ def _picklable(columns: Columns, codec: Codec) -> Columns:
 
 def _picklable_value(name: str, row: int, value: Any, codec: Codec) -> Any:
     try:
-        _pickle(value)
+        _Own(value)
         return value
     except Exception:
         try:
