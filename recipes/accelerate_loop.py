@@ -19,6 +19,7 @@ from typing import Literal
 import jsonargparse
 import torch
 from accelerate import Accelerator
+from jsonargparse.typing import PositiveInt
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchvision.models import get_model
@@ -45,15 +46,15 @@ class DataConfig:
 class TrainConfig:
     output: str  # the run folder: step-*, weights.pt, result.json
     model: str = "resnet50"  # "small_cnn", or any classification model of torchvision
-    epochs: int = 90
+    epochs: PositiveInt = 90
     lr: float = 0.001
     weight_decay: float = 0.01
     warmup_epochs: float = 5
-    accumulate: int = 1  # batches of an optimizer step; at an epoch's end it may have fewer
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    accumulate: PositiveInt = 1  # batches of an optimizer step; at an epoch's end it may have fewer
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
     device: Literal["auto", "cpu"] = "auto"
-    checkpoint_every: int = 1000  # optimizer steps
+    checkpoint_every: PositiveInt = 1000  # optimizer steps
     kill_at_step: int | None = None  # die by SIGKILL after this optimizer step, to prove that resuming works
 
 
@@ -95,7 +96,7 @@ def evaluate(model: nn.Module, loader: td.DataLoader, accelerator: Accelerator) 
 def main(data: DataConfig, train: TrainConfig) -> None:
     accelerator = Accelerator(
         cpu=train.device == "cpu",
-        mixed_precision=train.precision,
+        mixed_precision="no" if train.precision == "fp32" else train.precision,
         gradient_accumulation_steps=train.accumulate,
     )
     if data.batch_size % accelerator.num_processes:
@@ -153,6 +154,8 @@ def main(data: DataConfig, train: TrainConfig) -> None:
                 save()
         bar.set_postfix(accuracy=f"{evaluate(model, val_loader, accelerator):.4f}", refresh=False)
     bar.close()
+    if not (folder / f"step-{step:08d}").exists():
+        save()
 
     accuracy = evaluate(model, val_loader, accelerator)
     if accelerator.is_main_process:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import jsonargparse
 import torch
+from jsonargparse.typing import PositiveInt
 from torch import nn
 from transformers import (
     AutoModelForImageClassification,
@@ -50,15 +51,15 @@ class DataConfig:
 class TrainConfig:
     output: str  # the run folder: checkpoint-*, the model, result.json
     model: str = "small_resnet"  # or a pretrained image classifier: a folder, or a name on the Hub
-    epochs: int = 30
+    epochs: PositiveInt = 30
     lr: float = 0.001
     weight_decay: float = 0.01
     warmup_steps: int = 0
-    accumulate: int = 1  # batches of an optimizer step; at an epoch's end it may have fewer
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    accumulate: PositiveInt = 1  # batches of an optimizer step; at an epoch's end it may have fewer
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
     device: Literal["auto", "cpu"] = "auto"
-    checkpoint_every: int = 1000  # optimizer steps
+    checkpoint_every: PositiveInt = 1000  # optimizer steps
     kill_at_step: int | None = None  # die by SIGKILL after this optimizer step, to prove that resuming works
 
 

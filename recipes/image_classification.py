@@ -20,6 +20,7 @@ from typing import Any, Literal
 import jsonargparse
 import torch
 import torch.distributed as dist
+from jsonargparse.typing import PositiveInt
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -61,13 +62,13 @@ class OptimConfig:
 @dataclass(frozen=True)
 class TrainConfig:
     output: str  # the run folder: checkpoint.pt, weights.pt, result.json
-    epochs: int = 90
+    epochs: PositiveInt = 90
     seed: int = 0
     device: str = "auto"  # "auto": cuda if there is one, else cpu
     amp: bool = False  # float16 with a scaled loss on a GPU, bfloat16 on a CPU
     deterministic: bool = False
     resume: Literal["auto", "never"] = "auto"  # "auto": from the run folder's checkpoint, if there is one
-    checkpoint_every: int | None = None  # steps; one is also written after each epoch
+    checkpoint_every: PositiveInt | None = None  # steps; one is also written after each epoch
     stream_log: str | None = None  # a JSON line per step: the samples, a hash of their pixels; {rank} is filled in
     kill_at_step: int | None = None  # die by SIGKILL after this step, to prove that resuming works
 
@@ -114,6 +115,8 @@ def make_model(name: str, num_classes: int) -> nn.Module:
 def evaluate(model: nn.Module, loader: td.DataLoader, autocast: Any) -> float:
     """The accuracy over the whole held-out folder, on every rank the same."""
     model.eval()
+    for buffer in model.buffers() if dist.is_initialized() else ():
+        dist.broadcast(buffer, 0)  # batch norm's averages are each rank's own; the first one's are saved
     correct = torch.zeros((), dtype=torch.int64, device=loader.device)
     for images, labels, _ in loader:
         with autocast():
@@ -128,9 +131,8 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     loader, val_loader = (make_loader(split, data, train.seed, world_size, device) for split in ("train", "val"))
     warmup, total = optim.warmup_epochs * len(loader), train.epochs * len(loader)
-    if data.batch_size % world_size or not len(loader):
-        limits = f"a multiple of {world_size} (ranks), at most {len(loader.dataset)} (images)"
-        raise ValueError(f"data.batch_size must be {limits}, got {data.batch_size}")
+    if data.batch_size % world_size:
+        raise ValueError(f"data.batch_size must be a multiple of {world_size} (ranks), got {data.batch_size}")
     torch.manual_seed(train.seed)  # the same first weights on every rank
     net = make_model(model.name, len(loader.dataset.classes)).to(device).to(memory_format=torch.channels_last)
     ema = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(optim.ema_decay), use_buffers=True)
@@ -176,8 +178,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
             bar.update()
             if log:
                 pixels = hashlib.blake2b(images.cpu().contiguous().numpy().tobytes(), digest_size=16).hexdigest()
-                line = {"epoch": epoch, "step": step, "indices": indices.tolist(), "pixels": pixels}
-                print(json.dumps(line), file=log)
+                print(json.dumps(dict(epoch=epoch, step=step, indices=indices.tolist(), pixels=pixels)), file=log)
             if step == train.kill_at_step:
                 os.kill(os.getpid(), signal.SIGKILL)
             if train.checkpoint_every and step % train.checkpoint_every == 0:
@@ -186,7 +187,6 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
         accuracy = evaluate(ema, val_loader, autocast)
         bar.set_postfix(loss=f"{loss.item():.3f}", accuracy=f"{accuracy:.4f}", refresh=False)
     bar.close()
-
     accuracy = evaluate(ema, val_loader, autocast)  # again, since a finished run that is resumed has no epoch left
     if rank == 0:
         torch.save(ema.module.state_dict(), folder / "weights.pt")

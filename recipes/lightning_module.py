@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from jsonargparse.typing import PositiveInt
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -99,7 +100,7 @@ class CLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--output", type=str, default="runs/lightning", help="the run folder")
-        parser.add_argument("--checkpoint_every", type=int, default=1000, help="steps")
+        parser.add_argument("--checkpoint_every", type=PositiveInt, default=1000, help="steps")
         parser.add_argument("--resume", type=bool, default=True, help="from the run folder's last checkpoint, if any")
         parser.add_argument("--kill_at_step", type=int | None, help="die there, to prove that resuming works")
 

@@ -83,7 +83,8 @@ def make_pipeline(data: DataConfig, run: RunConfig, place: Any, checkpoint: str 
 def batches_of(iterator: Any, root: str) -> Iterator[dict[str, Any]]:
     """What the iterator gives for the one GPU, in the form of torchdali's dicts."""
     for (batch,) in iterator:
-        paths = [os.path.join(root, bytes(row).rstrip(b"\0").decode()) for row in batch["path"].numpy()]
+        paths = [bytes(row).rstrip(b"\0").decode() for row in batch["path"].numpy()]  # below file_root, or as in files
+        paths = [path if path.startswith(root) else os.path.join(root, path) for path in paths]
         yield {"image": batch["image"], "label": batch["label"].squeeze(1), "path": paths}
 
 

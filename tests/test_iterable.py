@@ -174,14 +174,14 @@ def test_a_dataset_that_was_looked_at_before(num_workers):
 
 def test_the_state_is_nested_and_plain():
     with loader(S.StatefulStream(), 2) as one:
-        assert one.state_dict()["iterable"] is None
+        assert one.state_dict()["iterable"] == ""
         batches = iter(one)
         for _ in range(3):
             next(batches)
         state = one.state_dict()
         list(batches)
     assert state["samples_seen"] == 12
-    assert state["iterable"] == {
+    assert json.loads(state["iterable"]) == {
         "turn": 1,
         "rank": None,
         "workers": [
@@ -205,7 +205,7 @@ def test_the_state_follows_the_batches_and_not_the_workers():
         batches = iter(one)
         next(batches)
         time.sleep(0.3)
-        assert [worker["taken"] for worker in one.state_dict()["iterable"]["workers"]] == [8, 0]
+        assert [worker["taken"] for worker in json.loads(one.state_dict()["iterable"])["workers"]] == [8, 0]
         del batches
 
 
@@ -217,7 +217,7 @@ def test_no_place_for_a_state():
         with pytest.raises(StateMismatchError, match=f"num_workers: expected {max(count, 1)}, got 2"):
             loader(S.StatefulStream(), count).load_state_dict(state)
     with pytest.raises(StateMismatchError, match="expected the rank, or None"):
-        whole = {name: value for name, value in state["iterable"].items() if name != "rank"}
+        whole = {name: value for name, value in json.loads(state["iterable"]).items() if name != "rank"}
         loader(S.StatefulStream(), 2).load_state_dict(state | {"iterable": whole})
     for junk in (3, {"workers": 2}, {"workers": [1, 2]}):
         with pytest.raises(StateMismatchError, match="expected where its workers stand"):
@@ -531,3 +531,26 @@ def test_a_state_is_the_callers():
     with loader(Dict()) as other:
         other.load_state_dict(state)
         assert flat(other) == rest == list(range(4, N))
+
+
+class Range(torch.utils.data.IterableDataset[int]):
+    """torch's own example: `worker_init_fn` gives each worker its part."""
+
+    def __init__(self) -> None:
+        self.start, self.end = 0, N
+
+    def __iter__(self) -> Any:
+        return iter(range(self.start, self.end))
+
+
+def set_part(worker: int) -> None:
+    info = torch.utils.data.get_worker_info()
+    each = -(-N // info.num_workers)
+    info.dataset.start, info.dataset.end = info.id * each, min(N, (info.id + 1) * each)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_that_are_given_their_parts_when_they_start(num_workers):
+    with loader(Range(), num_workers, worker_init_fn=set_part, persistent_workers=True) as one:
+        for _ in range(2):
+            assert sorted(flat(one)) == list(range(N))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
 import re
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,7 +152,8 @@ def test_an_image_folder(folder: Path) -> None:
     for batches in (read(td.ImageFolder(folder), transform=written), read(td.from_torchvision(theirs))):
         for (images, labels), batch in zip(expected, batches, strict=True):
             assert (images - batch["image"]).abs().max() < 0.2 and torch.equal(labels, batch["label"])  # other decoders
-    assert len(set(values(read(files(folder), transform=T.Resize(SIZE), shuffle=True), "index"))) == 22
+    shuffled = values(read(files(folder), transform=T.Resize(SIZE), shuffle=True), "index")
+    assert sorted(shuffled) == list(range(22)) != shuffled
 
 
 @row("a map-style `Dataset`")
@@ -168,6 +171,11 @@ def test_an_iterable_dataset() -> None:
     assert [b.tolist() for b in theirs] == [b.tolist() for b in make(Count(), output="tuple")]
     with make(Count(), num_workers=2, output="tuple") as loader:
         assert sorted(number for batch in loader for number in batch.tolist()) == list(range(10))
+    ranks = [make(Count(), output="tuple", rank=rank, world_size=2) for rank in range(2)]
+    assert [[number for batch in one for number in batch.tolist()] for one in ranks] == [
+        [0, 2, 4, 6, 8],
+        [1, 3, 5, 7, 9],
+    ]
     with make(Count(), output="tuple") as loader:
         next(iter(loader))
         state = loader.state_dict()
@@ -213,7 +221,13 @@ class Worker(Dataset[int]):
     def __getitem__(self, index: int) -> dict[str, int]:
         info = get_worker_info()
         assert info is not None
-        return {"told": self.worker, "id": info.id, "num_workers": info.num_workers}
+        return {"told": self.worker, "id": info.id, "num_workers": info.num_workers, "pid": os.getpid()}
+
+
+class Slow(Worker):
+    def __getitem__(self, index: int) -> dict[str, int]:
+        time.sleep(30)
+        return super().__getitem__(index)
 
 
 @row("`worker_init_fn`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`")
@@ -221,9 +235,15 @@ def test_options_of_workers() -> None:
     names = {"worker_init_fn": remember, "persistent_workers": True, "prefetch_factor": 3, "timeout": 30}
     for context in (None, "fork", "spawn"):
         with make(Worker(), 2, num_workers=2, multiprocessing_context=context, **names) as loader:
+            before = None
             for _ in range(2):
-                told = values(list(loader), "told")
+                batches = list(loader)
+                told = values(batches, "told")
                 assert set(told) == {0, 1} and len(told) == 6
+                before = before or {*values(batches, "pid")}
+                assert {*values(batches, "pid")} == before  # they persist
+    with make(Slow(), 1, num_workers=1, timeout=0.3) as loader, pytest.raises(td.LoaderTimeoutError):
+        list(loader)
 
 
 @row("`get_worker_info()`")
@@ -429,6 +449,8 @@ def test_random_numbers(folder: Path) -> None:
     angles, flipped = ([values(batches, name) for batches in by_batch] for name in ("angle", "flip"))
     assert angles[0] == angles[1] and flipped[0] == flipped[1]  # by sample, and not by batch
     assert torch.tensor(angles[0]).dtype == theirs.dtype and set(flipped[0]) == set(flips.tolist()) == {0, 1}
+    drawn = values(read(files(folder), sampler=[*range(22)] * 40, transform=body), "flip")
+    assert 0.15 < np.mean(drawn) < 0.35  # the probability of a 1
     assert all(-10 <= angle < 10 for angle in angles[0] + theirs.tolist()) and len(set(angles[0])) == 22
 
 
@@ -479,8 +501,16 @@ def test_prefetching(folder: Path) -> None:
         next(iterator)
         assert len(made) == n
     loader.close()
-    for depth in (1, 2, 4):
-        assert values(read(files(folder), prefetch_factor=depth, transform=body), "index") == list(range(22))
+    for depth in (1, 4):
+        made.clear()
+        with make(files(folder), 1, prefetch_factor=depth, transform=body) as loader:
+            next(iterator := iter(loader))
+            deadline = time.monotonic() + 10
+            while len(made) < 1 + depth and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(0.1)  # more are not made
+            assert 1 + depth <= len(made) <= 2 + depth
+            del iterator
 
 
 @row("`shard_id=rank, num_shards=world_size`")
@@ -499,10 +529,14 @@ def test_shards(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @row("`random_shuffle=True, initial_fill=1024`")
 def test_windows(folder: Path) -> None:
-    window = td.readers.File(file_root=str(folder), shuffle="window", initial_fill=4, fields=("image", "label"))
-    found = values(read(window, transform=resized), "label")
-    assert sorted(found) == [0] * 11 + [1] * 11
-    assert sorted(values(read(files(folder), shuffle=True, transform=resized), "index")) == list(range(22))
+    numbered = {"files": td.ImageFolder(folder).paths, "labels": list(range(22))}
+    found = [
+        values(read(td.readers.File(**numbered, shuffle="window", initial_fill=fill), transform=resized), "label")
+        for fill in (4, 8)
+    ]
+    assert all(sorted(labels) == list(range(22)) != labels for labels in found) and found[0] != found[1]
+    whole = values(read(files(folder), shuffle=True, transform=resized), "index")
+    assert sorted(whole) == list(range(22)) != whole
     with pytest.raises(ValueError, match='write shuffle="window"'):
         td.readers.File(file_root=str(folder), random_shuffle=True)
 
@@ -681,7 +715,7 @@ def test_checkpoints(folder: Path) -> None:
     assert all(isinstance(value, (int, str)) for value in state.values())
     with make(td.ImageFolder(folder), transform=resized) as loader:
         loader.load_state_dict(state)
-        for (images, labels), batch in zip(expected, loader):
+        for (images, labels), batch in zip(expected, islice(loader, 3), strict=True):
             assert torch.equal(images, batch["image"]) and torch.equal(labels.squeeze(1).long(), batch["label"])
 
 

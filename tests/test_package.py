@@ -30,7 +30,7 @@ LAYERS = [
     "transforms.function", "transforms",
     "interop.advice", "interop.picture", "interop.rules", "interop.translation", "interop.samples",
     "interop.torchvision_dataset", "interop",
-    "workers.memory", "workers.board", "workers.protocol", "workers.slots",
+    "workers.info", "workers.memory", "workers.board", "workers.protocol", "workers.slots",
     "workers.failure", "workers.launch", "workers.crew", "workers.task", "workers.worker", "workers.pool", "workers",
     "sources.structure", "sources.crew", "sources.base", "sources.mapped", "sources.callback",
     "sources.iterate", "sources.iterable",

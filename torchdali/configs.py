@@ -52,6 +52,8 @@ def _with_nearest(message: str, keys: list[str]) -> str:
         (r"^Option '([\w.]+)' is not accepted", lambda found: found[0] + nearest(found[1], keys)),
         (r"^Group '([\w.]+)' does not accept option '([\w.]+)'", of_group),
     ]
+    if "did you mean" in message:  # of a parser within this one
+        return message
     for pattern, answer in said:
         message = re.sub(pattern, answer, message)
     return message

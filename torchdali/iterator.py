@@ -28,6 +28,7 @@ class LoaderIterator:
         self._run: Run | None = None
         self._ended = False
         self._told: ToldPass | None = None
+        self._ahead: Any = None  # the work behind the last one, or what came instead
         self._pid = os.getpid()
 
     def __iter__(self) -> Iterator[Any]:
@@ -58,9 +59,7 @@ class LoaderIterator:
             self._finalizer = weakref.finalize(self, self._run.close)
             self._told = tell_pass()
         try:
-            # With workers, the pool watches the time of each sample.
-            pooled = not loader.source.inline and isinstance(loader.source, PythonSource)
-            work = self._run.next(None if pooled else loader._timeout or None)
+            work = self._take()
         except StopIteration:
             self._end()
             loader._progress.move(self._number, self._position._replace(finished=True))
@@ -76,10 +75,29 @@ class LoaderIterator:
         loader._progress.move(self._number, self._position)
         loader._snapshot = self._position, work.snapshot
         if self._told is not None:
-            self._told.end_of_dataloader = work.step.last
+            self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
         if loader.output == "tuple" and isinstance(loader.source, PythonSource):
             return loader.source.rebuild(batch)
         return as_output(batch, loader.output)
+
+    def _take(self) -> Any:
+        """The next work; where nobody knows which one is the last and accelerate asks, one is taken ahead."""
+        work, self._ahead = self._ahead, None
+        work = self._pull() if work is None else work
+        if isinstance(work, Exception):
+            raise work
+        if self._told is not None and self._loader.source.endless:
+            self._ahead = self._pull()
+        return work
+
+    def _pull(self) -> Any:
+        assert self._run is not None
+        # With workers, the pool watches the time of each sample.
+        pooled = not self._loader.source.inline and isinstance(self._loader.source, PythonSource)
+        try:
+            return self._run.next(None if pooled else self._loader._timeout or None)
+        except Exception as error:
+            return error
 
     def _end(self) -> None:
         self._ended = True

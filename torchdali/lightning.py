@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from .batch import BadSample
 from .errors import StateMismatchError
@@ -281,7 +281,8 @@ def _make(split: str, settings: dict[str, Any]) -> _Made:
             return [make(f"{name}.{number}", value) for number, value in enumerate(dataset)]
         shuffle = options["shuffle"]
         if shuffle is None:
-            ordered = isinstance(dataset, Reader) or not hasattr(dataset, "__getitem__")
+            own = isinstance(dataset, (Reader, IterableDataset)) or getattr(dataset, "endless", False)
+            ordered = own or not hasattr(dataset, "__getitem__")
             shuffle = not ordered and options["sampler"] is None
         flat[name] = DataLoader(dataset, **{**options, "shuffle": shuffle})
         return flat[name]

@@ -25,6 +25,7 @@ from .samplers import OrderSampler
 from .sources import IterableSource
 from .sources.base import PythonSource
 from .sources.crew import WorkerOptions
+from .sources.iterable import pack_snapshot, unpack_snapshot
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
@@ -220,7 +221,7 @@ class DataLoader:
         """
         state = pack(self._progress.position, self._fingerprint())
         if isinstance(self.source, IterableSource):
-            state["iterable"] = self._snapshot_at(self._progress.position)
+            state["iterable"] = pack_snapshot(self._snapshot_at(self._progress.position))
         return state
 
     def _snapshot_at(self, position: Position) -> dict[str, Any] | None:
@@ -241,7 +242,7 @@ class DataLoader:
         snapshot = None
         if isinstance(self.source, IterableSource) and isinstance(state_dict, Mapping):
             state_dict = dict(state_dict)
-            snapshot = state_dict.pop("iterable", None)
+            snapshot = unpack_snapshot(state_dict.pop("iterable", ""))
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
             if isinstance(self.source, IterableSource):

@@ -95,6 +95,7 @@ class Progress:
         self._live: Position | None = None  # behind the last batch of the last pass
         self._loaded: Position | None = None  # by load_state_dict, not begun yet
         self._explicit = False  # the caller counts the epochs
+        self._again = False  # set_epoch asked for the running epoch: the next pass is a new one of it
         self._pass = 0  # which pass may still move the position
 
     @property
@@ -121,6 +122,10 @@ class Progress:
             # A trainer that counts its epochs asks for the rest of this one, be it nothing.
             self._loaded = self._loaded._replace(finished=False)
             return
+        if self._loaded is None and self._live is not None and self._live.epoch == epoch and not self._live.finished:
+            # A trainer that has fetched a batch already says so afterwards: the pass that runs still counts.
+            self._again = True
+            return
         self._pass += 1
         self._loaded = self._live = None
         self._next = Position(epoch)
@@ -135,7 +140,7 @@ class Progress:
         if self._loaded is not None:
             return self._after(self._loaded) if self._loaded.finished else self._loaded
         if self._live is not None:
-            return self._after(self._live)
+            return Position(self._live.epoch) if self._again else self._after(self._live)
         return self._next
 
     def begin(self) -> tuple[int, Position]:
@@ -145,7 +150,7 @@ class Progress:
             The pass's number, for `move`, and where it starts.
         """
         start = self.upcoming
-        self._loaded, self._live = None, start
+        self._loaded, self._live, self._again = None, start, False
         self._pass += 1
         return self._pass, start
 

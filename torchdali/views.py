@@ -7,12 +7,15 @@ dataset turns a token into that whole batch, which makes skipping an exact seek.
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from .integrations import tell_end, tell_pass
+from .sources import IterableSource
 
 if TYPE_CHECKING:
     from .loader import DataLoader
@@ -64,6 +67,8 @@ class BatchTokens:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[list[Token]]:
+        if self._loader.source.endless:  # the dataset says when it ends
+            yield from ([(self._epoch, k)] for k in itertools.count())
         # The pass over the dataset ends with its last batch, while the caller still holds that one; this one goes on.
         told, steps = tell_pass(), len(self)
         for k in range(steps):
@@ -90,15 +95,32 @@ class DatasetView(Dataset[Any]):
     def __getitems__(self, tokens: list[Token]) -> list[Any]:
         (token,) = tokens
         if self._iterator is None or token != self._next:
-            self._loader.seek(*token)
-            self._iterator = iter(self._loader)
+            self._begin(*token)
+            assert self._iterator is not None
         self._next = (token[0], token[1] + 1)
-        batch = next(self._iterator)
-        if self._next[1] == len(self._loader):
+        try:
+            batch = next(self._iterator)
+        except StopIteration:  # of a source that ends by itself; it ends torch's loader
+            self._iterator = None
+            raise
+        if not self._loader.source.endless and self._next[1] == len(self._loader):
             # Nobody asks for more than there are: end the pass, so that its threads end and the next epoch may follow.
             next(self._iterator, None)
             self._iterator = None
         return [batch]
+
+    def _begin(self, epoch: int | None, step: int) -> None:
+        passed = step if isinstance(self._loader.source, IterableSource) else 0
+        self._loader.seek(epoch, step - passed)
+        self._iterator = iter(self._loader)
+        if passed:
+            warnings.warn(
+                f"an iterable can't be sought: {passed} batches are made again, up to where it goes on",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        for _ in range(passed):
+            next(self._iterator)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_iterator": None}  # a pass does not travel

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -118,6 +120,24 @@ class IterableSource(PythonSource):
     def reading(self, place: Place) -> IterableReading:
         """What reads for one pass of a loader."""
         return IterableReading(self, place)
+
+
+def pack_snapshot(snapshot: dict[str, Any] | None) -> Any:
+    """A snapshot as one value of a state: JSON where that is all there is to it, since DCP takes dicts apart."""
+    if snapshot is None:
+        return ""
+    with suppress(TypeError, ValueError):
+        text = json.dumps(snapshot)
+        if json.loads(text) == snapshot:  # a dataset's state may hold tuples, and keys that are no text
+            return text
+    return snapshot
+
+
+def unpack_snapshot(packed: Any) -> Any:
+    """What `pack_snapshot` packed; anything else as it is, to be refused with the state."""
+    with suppress(ValueError):
+        return (json.loads(packed) if packed else None) if isinstance(packed, str) else packed
+    return packed
 
 
 class Called:

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data._utils import worker as torch_worker
-
 from ..batch import Columns
 from ..seeding import seeded
+from ..workers.info import worker_info
 from .structure import Structure
 
 ENDED, STATE, TAKEN, SHARDS, UNEVEN = "__ended__", "__state__", "__taken__", "__shards__", "__uneven__"
@@ -26,7 +25,7 @@ class Iterate:
         self._pass: Any = None
         # A pass that was begun to see a sample: its key, the sample, the iterator, and whether it asked who it is.
         self._peeked: tuple[Any, Any, Any, bool] | None = None
-        self._asked = False
+        self._set_up: bool | None = None  # worker_init_fn asked which worker this is
         self._ended = False
         self._failed: Exception | None = None  # behind the batch that was given last
         self._initial: Any = None  # the dataset's state before anything
@@ -97,7 +96,6 @@ class Iterate:
 
     def _peek(self, seed: int, key: int) -> Any:
         """The first sample of a pass."""
-        self._watch_worker_info()
         self._asked = False
         self._tell_epoch(key)
         seeded(seed, key, 0)
@@ -126,7 +124,6 @@ class Iterate:
     def _begin(self, key: Any, begin: dict[str, Any], restarts: bool, progress: Callable[[int], None]) -> None:
         self._pass, self._asked, self._ended, self._failed = (key,), False, False, None
         self._taken: int = 0
-        self._watch_worker_info()
         epoch = key[1] % 2**32
         peeked, self._peeked = self._peeked, None
         if begin["state"] is not None:
@@ -191,31 +188,22 @@ class Iterate:
         sharers, number = self._share()
         return (self._taken - 1) % sharers == number
 
-    def _watch_worker_info(self) -> None:
-        info = torch_worker._worker_info
-        if info is not None and not isinstance(info, _Watched):
-            info = torch_worker._worker_info = _Watched(**{name: getattr(info, name) for name in _INFO})
-        if info is not None:
-            info.__dict__["asked"] = self._note
+    @property
+    def _asked(self) -> bool:
+        """Whether the dataset, or the function that set its worker up, asked which worker this is."""
+        info = worker_info()
+        return info is not None and info.asked
 
-    def _note(self) -> None:
-        self._asked = True
+    @_asked.setter
+    def _asked(self, asked: bool) -> None:
+        info = worker_info()
+        if info is not None:
+            if self._set_up is None:
+                self._set_up = info.asked  # by now, only worker_init_fn can have asked
+            info.asked = asked or self._set_up
 
 
 _NOTHING = object()
-
-_INFO = ("id", "num_workers", "seed", "dataset")
-
-
-class _Watched(torch_worker.WorkerInfo):
-    """torch's WorkerInfo that tells when somebody asks which worker this is."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "id":
-            note = object.__getattribute__(self, "__dict__").get("asked")
-            if note is not None:
-                note()
-        return object.__getattribute__(self, name)
 
 
 def _has_state(dataset: Any) -> bool:

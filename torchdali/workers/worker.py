@@ -20,6 +20,7 @@ from ..errors import SharedMemoryError, leave_frame
 from ..seeding import seed_all
 from .board import COMPUTING, HANDING_OVER, IDLE, Board
 from .failure import Failure
+from .info import WatchedInfo
 from .protocol import Codec, Packet, receive
 from .slots import Slots
 
@@ -86,7 +87,7 @@ def _settle(parent: int) -> None:
 def _introduce(setup: Setup, number: int) -> None:
     """Let user code know where it is, as torch's loader does."""
     seed = seed_all(setup.seed, number)
-    torch_worker._worker_info = torch_worker.WorkerInfo(
+    torch_worker._worker_info = WatchedInfo(
         id=number,
         num_workers=setup.num_workers,
         seed=seed,
