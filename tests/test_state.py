@@ -322,6 +322,21 @@ def test_cycles_where_the_caller_counts_the_epochs() -> None:
     assert run(progress) == Position(5)
 
 
+def test_set_epoch_of_the_running_epoch() -> None:
+    """A trainer that has fetched a batch says it late: the pass still counts, and a break begins the epoch anew."""
+    progress = Progress()
+    number, start = progress.begin()
+    progress.move(number, start._replace(samples_seen=4))
+    progress.set_epoch(0)
+    progress.move(number, start._replace(samples_seen=8))
+    assert progress.position == Position(0, samples_seen=8)
+    assert progress.upcoming == Position(0)
+    progress.move(number, start._replace(samples_seen=22, finished=True))
+    assert progress.upcoming == Position(0, 1)
+    progress.set_epoch(1)
+    assert progress.begin()[1] == Position(1)
+
+
 def test_set_epoch_of_the_loaded_epoch_keeps_the_position() -> None:
     for position in (Position(3, 0, 40), Position(3, 2, 40)):
         progress = Progress()

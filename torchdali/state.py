@@ -95,7 +95,7 @@ class Progress:
         self._live: Position | None = None  # behind the last batch of the last pass
         self._loaded: Position | None = None  # by load_state_dict, not begun yet
         self._explicit = False  # the caller counts the epochs
-        self._again = False  # set_epoch asked for the running epoch: the next pass is a new one of it
+        self._again = False  # set_epoch named the running epoch: if that is broken off, the next pass is a new one of it
         self._pass = 0  # which pass may still move the position
 
     @property
@@ -140,7 +140,8 @@ class Progress:
         if self._loaded is not None:
             return self._after(self._loaded) if self._loaded.finished else self._loaded
         if self._live is not None:
-            return Position(self._live.epoch) if self._again else self._after(self._live)
+            begins_again = self._again and not self._live.finished
+            return Position(self._live.epoch) if begins_again else self._after(self._live)
         return self._next
 
     def begin(self) -> tuple[int, Position]:
