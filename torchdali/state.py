@@ -95,7 +95,9 @@ class Progress:
         self._live: Position | None = None  # behind the last batch of the last pass
         self._loaded: Position | None = None  # by load_state_dict, not begun yet
         self._explicit = False  # the caller counts the epochs
-        self._again = False  # set_epoch named the running epoch: if that is broken off, the next pass is a new one of it
+        self._again = (
+            False  # set_epoch named the running epoch: if that is broken off, the next pass is a new one of it
+        )
         self._pass = 0  # which pass may still move the position
 
     @property

@@ -223,7 +223,7 @@ class PooledReading:
     def __init__(self, source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> None:
         self._source, self._payload = source, payload
         self._smallest = smallest(source, place)
-        self._pool: WorkerPool | None = None
+        self._pool = source.crew.started()
         self._single: WorkerPool | None = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
@@ -235,7 +235,7 @@ class PooledReading:
                 asked.append(some)
                 yield Task(number, self._payload(some))
 
-        pool = self._pool = crew.lease()
+        pool = self._pool
         try:
             for result in pool.run(tasks()):
                 some = asked.pop(0)
@@ -263,11 +263,11 @@ class PooledReading:
 
     def cancel(self) -> None:
         """End the stream without waiting for the workers; any thread may call it."""
-        if self._pool is not None:
-            self._pool.cancel()
+        self._pool.cancel()
 
     def close(self) -> None:
-        """End the worker that read out of turn."""
+        """Give the workers back, and end the one that read out of turn."""
+        self._source.crew.give_back(self._pool)
         if self._single is not None:
             self._source.crew.give_back(self._single)
 

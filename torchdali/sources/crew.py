@@ -55,14 +55,26 @@ class Crew:
 
     def start(self) -> None:
         """Have workers ready for the next pass."""
-        pool = self.lease()
-        pool.start()
-        self.keep(pool)
+        self.keep(self.started())
 
     def lease(self, num_workers: int | None = None) -> WorkerPool:
         """A pool that nobody else uses, until `give_back`."""
         pool = self._idle.pop() if self._idle and num_workers is None else self._make(num_workers)
         self._lent.append(pool)
+        return pool
+
+    def started(self) -> WorkerPool:
+        """A pool whose workers are started here and now.
+
+        That is in the caller's thread, before a pass has threads of its own: a process that is forked while another
+        thread makes DALI's objects may not live.
+        """
+        pool = self.lease()
+        try:
+            pool.start()
+        except BaseException:
+            self.give_back(pool)
+            raise
         return pool
 
     def keep(self, pool: WorkerPool) -> None:

@@ -181,15 +181,19 @@ class IterableReading:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if source.crew.options.num_workers:
+            self._pool = source.crew.started()
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        return self._from_workers(rows) if self._source.crew.options.num_workers else self._from_here(rows)
+        return self._from_here(rows) if self._pool is None else self._from_workers(rows, self._pool)
 
     def read(self, rows: Rows) -> Columns:
         raise TypeError("a sample of an iterable can't be read again")
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Give the workers back."""
+        if self._pool is not None:
+            self._source.crew.give_back(self._pool)
 
     def cancel(self) -> None:
         """End the stream without waiting for the workers."""
@@ -239,10 +243,8 @@ class IterableReading:
         snapshot["rank"] = self._rank
         return Lent(finished, release, snapshot)
 
-    def _from_workers(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+    def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Exception]:
         asked = iter(rows)
-        crew = self._source.crew
-        pool = self._pool = crew.lease()
         tasks = (Task(number, self._payload(worker), worker) for number, worker in enumerate(self._turns()))
         try:
             for result in pool.run(tasks):
@@ -259,7 +261,7 @@ class IterableReading:
                     return
                 yield self._give(columns, some, result.worker, result.release)
         finally:
-            crew.give_back(pool)
+            self._source.crew.give_back(pool)
 
     def _from_here(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         job, asked = self._source.job(), iter(rows)
