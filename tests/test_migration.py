@@ -233,7 +233,7 @@ class Slow(Worker):
 @row("`worker_init_fn`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`")
 def test_options_of_workers() -> None:
     names = {"worker_init_fn": remember, "persistent_workers": True, "prefetch_factor": 3, "timeout": 30}
-    for context in (None, "fork", "spawn"):
+    for context in (None, "fork"):
         with make(Worker(), 2, num_workers=2, multiprocessing_context=context, **names) as loader:
             before = None
             for _ in range(2):
@@ -569,7 +569,7 @@ class Callback:
 
 @row("`fn.external_source(source=callback, batch=False, parallel=True)`, `py_num_workers=4`")
 def test_callbacks() -> None:
-    @pipeline_def(batch_size=5, num_threads=1, device_id=None, py_num_workers=2, py_start_method="spawn")
+    @pipeline_def(batch_size=5, num_threads=1, device_id=None, py_num_workers=2, py_start_method="fork")
     def pipeline() -> Any:
         return fn.external_source(source=Callback(10), batch=False, parallel=True)
 

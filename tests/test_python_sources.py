@@ -116,8 +116,10 @@ def test_a_sample_unlike_the_first_is_named():
 def test_workers_and_start_methods_give_one_stream(method):
     assert_same_stream(
         lambda: loader(),
-        lambda: loader(num_workers=1, multiprocessing_context=method),
-        lambda: loader(num_workers=2, multiprocessing_context=method, prefetch_factor=1),
+        lambda: loader(num_workers=1, multiprocessing_context=method, persistent_workers=method == "spawn"),
+        lambda: loader(
+            num_workers=2, multiprocessing_context=method, persistent_workers=method == "spawn", prefetch_factor=1
+        ),
         lambda: loader(num_workers=3, multiprocessing_context=method, persistent_workers=True, prefetch_factor=3),
         epochs=2,
     )

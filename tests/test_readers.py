@@ -230,7 +230,7 @@ def test_in_stateful_dataloader(case):
     loader = make()
     whole = [[key(sample) for sample in loader] for _ in range(2)]
     assert whole[0] != whole[1]
-    for stop in (0, 1, 5, N - 1, N):
+    for stop in (0, 5, N):
         loader = make()
         iterator = iter(loader)
         head = [key(sample) for sample in itertools.islice(iterator, stop)]

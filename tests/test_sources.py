@@ -221,16 +221,32 @@ for _ in passes[0]:
 """
 
 
-@pytest.mark.parametrize("mode", ["kill", "interrupt", "exit"])
-def test_no_worker_outlives_the_script(mode):
+MODES = ("kill", "interrupt", "exit")
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """They start together."""
+    scripts = {
+        mode: subprocess.Popen(
+            [sys.executable, "-c", SCRIPT.format(root=str(Path(__file__).parents[1]), mode=mode)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for mode in MODES
+    }
+    yield scripts
+    for script in scripts.values():
+        script.kill()
+        script.communicate()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_worker_outlives_the_script(mode, scripts):
     """Loaders with workers of all three kinds, in a process that ends with batches in flight."""
-    script = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(root=str(Path(__file__).parents[1]), mode=mode)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    script = scripts[mode]
     try:
         assert script.stdout is not None
         pids = [int(pid) for pid in script.stdout.readline().split()]
