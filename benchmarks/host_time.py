@@ -30,9 +30,9 @@ from torchdali.collate import Pool, collate_numbers
 from torchdali.distributed import Shard
 from torchdali.engine.plan import Plan
 from torchdali.engine.work import iter_steps
+from torchdali.order import Shuffled
 from torchdali.prefetch import Prefetcher
-from torchdali.random import Rand
-from torchdali.sampler import Shuffled
+from torchdali.rand import Rand
 from torchdali.state import Position
 
 BATCH = 256

@@ -120,8 +120,8 @@ def torchs(dataset: Any, **options: Any) -> Iterator[int]:
 
 def pools(dataset: Any) -> Iterator[int]:
     """What the loader's first stage gets."""
-    from torchdali.sources.mapped import ReadSamples
-    from torchdali.sources.structure import Structure
+    from torchdali.python.mapped import ReadSamples
+    from torchdali.python.sample import Structure
     from torchdali.workers import Task, WorkerPool
 
     structure = Structure.of(dataset[0])

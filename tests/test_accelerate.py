@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from torchdali.integrations import tell_end, tell_pass
+from torchdali.trainers.accelerate import tell_end, tell_pass
 
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, in_order, matrix, part_lengths, steps

@@ -10,7 +10,7 @@ import jsonargparse
 import pytest
 
 import torchdali as td
-from torchdali.arguments import nearest, nearest_path
+from torchdali.checks import nearest, nearest_path
 from torchdali.configs import ArgumentParser
 
 

@@ -24,7 +24,7 @@ from torchvision.transforms import transforms as v1
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.interop import advice, from_torchvision
-from torchdali.random import Rand
+from torchdali.rand import Rand
 
 from .test_parity import assert_same_distribution
 from .torchvision_folders import DATASETS, PHOTOS

@@ -9,7 +9,7 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.random import Rand
+from torchdali.rand import Rand
 from torchdali.state import Position
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
 
@@ -84,7 +84,7 @@ def numbers(sample, rand):
 
 
 def test_numbers_are_those_of_the_samples(make):
-    """What torchdali.random.Rand gives for each index, whatever batch it is in; the second draw is another."""
+    """What torchdali.rand.Rand gives for each index, whatever batch it is in; the second draw is another."""
     loader = make(numbers, output="dict")
     for epoch in range(2):
         for batch in loader:

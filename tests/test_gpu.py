@@ -1173,7 +1173,7 @@ DECODERS = """
     far = [np.abs(a - b).max() for a, b in zip(pixels(photos), alone)]
     print(f"decoders: in a batch against alone, default load: largest {max(map(int, far))}")
     full = pixels(photos, **({} if REHEARSAL else {"jpeg_fancy_upsampling": True}))
-    from torchdali.images import decode as pillow
+    from torchdali.pillow import decode as pillow
     for name, got in (("default", alone), ("jpeg_fancy_upsampling", full)):
         far = [np.abs(a - pillow(file)) for a, file in zip(got, photos)]
         print(f"decoders: {name} against libjpeg-turbo: mean {[round(float(f.mean()), 2) for f in far]}")

@@ -15,7 +15,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.random import Rand
+from torchdali.rand import Rand
 from torchdali.state import Position
 
 DATA = Path(__file__).parent / "data"

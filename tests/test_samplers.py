@@ -24,8 +24,8 @@ from torchdali import InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.engine.work import iter_steps
+from torchdali.order import Drawn, num_steps
 from torchdali.permutation import Permutation
-from torchdali.sampler import Drawn, num_steps
 from torchdali.samplers import (
     BatchedOrder,
     ClassBalancedSampler,

@@ -21,9 +21,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdali import components, storage
+from torchdali import storage
 from torchdali.datasets.index import Texts, cached_index
-from torchdali.patterns import below_common_folder, expand, expand_braces
+from torchdali.formats import parts
+from torchdali.paths import below_common_folder, expand, expand_braces
 from torchdali.storage import LocalStorage, is_remote, open_storage, read_many
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8)
@@ -276,7 +277,7 @@ def test_local_files_need_no_fsspec(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     code = (
         "import sys; sys.modules['fsspec'] = None\n"
-        "from torchdali.patterns import expand\nfrom torchdali.storage import open_storage\n"
+        "from torchdali.paths import expand\nfrom torchdali.storage import open_storage\n"
         f"assert open_storage(expand({str(tmp_path / '*')!r})[0]).read_all().tobytes() == b'abc'\n"
         "try: open_storage('s3://b/c').size\n"
         "except ImportError as error: print(error)\n"
@@ -476,25 +477,25 @@ def as_array(data: bytes) -> np.ndarray:
     ],
 )  # fmt: skip
 def test_components(ext, kind, data, value):
-    part = components.component(ext)
+    part = parts.component(ext)
     assert part.kind == kind and part.convert(as_array(data)) == value
 
 
 def test_components_of_bytes():
     for ext, kind in [("jpg", "encoded"), ("left.PNG", "encoded"), ("pickle", "array"), ("flac", "array")]:
-        part = components.component(ext)
+        part = parts.component(ext)
         assert part.kind == kind and part.convert(as_array(b"ab")).tolist() == [97, 98]
-    assert components.as_kind("pyd", "object").convert(as_array(b"ab")) == b"ab"
-    assert components.as_kind("count", "number").convert(as_array(b"12")) == 12
-    assert components.as_kind("jpg", "array").kind == "array"
+    assert parts.as_kind("pyd", "object").convert(as_array(b"ab")) == b"ab"
+    assert parts.as_kind("count", "number").convert(as_array(b"12")) == 12
+    assert parts.as_kind("jpg", "array").kind == "array"
     with pytest.raises(ValueError, match="the kind of 'jpg' must be one of"):
-        components.as_kind("jpg", "image")
+        parts.as_kind("jpg", "image")
 
 
 def test_kind_of_bytes():
     names = "image img jpg left.jpeg image/encoded image/left/encoded PNG webp".split()
-    assert {components.kind_of_bytes(name) for name in names} == {"encoded"}
-    assert {components.kind_of_bytes(name) for name in "audio label image/text mask.npy encoded".split()} == {"array"}
+    assert {parts.kind_of_bytes(name) for name in names} == {"encoded"}
+    assert {parts.kind_of_bytes(name) for name in "audio label image/text mask.npy encoded".split()} == {"array"}
 
 
 def npy_with(header: bytes) -> bytes:
@@ -526,4 +527,4 @@ def npy_with(header: bytes) -> bytes:
 )
 def test_components_that_are_not_what_they_say(ext, data, message):
     with pytest.raises(ValueError, match=message):
-        components.component(ext).convert(as_array(data))
+        parts.component(ext).convert(as_array(data))

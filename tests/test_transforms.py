@@ -16,7 +16,7 @@ from torchvision.transforms import InterpolationMode, v2
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.engine.plan import Plan
-from torchdali.random import Rand
+from torchdali.rand import Rand
 from torchdali.testing import assert_same_stream, read_stream
 
 DATA = Path(__file__).parent / "data"

@@ -31,6 +31,7 @@ from .errors import (
 )
 from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
+from .python import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 from .samplers import (
     ClassBalancedSampler,
     LengthBucketSampler,
@@ -39,7 +40,6 @@ from .samplers import (
     RepeatedAugmentationSampler,
     WeightedSampler,
 )
-from .sources import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 
 __version__ = "0.1.0"
 

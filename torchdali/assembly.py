@@ -8,18 +8,18 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from .arguments import integer
+from .checks import integer
 from .datasets import MapDataset, as_columns
 from .distributed import Shard
 from .engine.work import Step, iter_endless_steps, iter_steps
+from .order import Drawn, Endless, Order, Sequential, Shuffled, num_steps, step_start
+from .python import IterableSource, PythonDataset
+from .python.base import PythonSource
+from .python.pools import Crew, WorkerOptions
 from .readers import Reader
 from .readers.base import ReaderOrder
-from .reading import Source
-from .sampler import Drawn, Endless, Order, Sequential, Shuffled, num_steps, step_start
 from .samplers import BatchedOrder, Mix, OrderSampler
-from .sources import IterableSource, PythonDataset
-from .sources.base import PythonSource
-from .sources.crew import Crew, WorkerOptions
+from .source import Source
 from .state import Position
 
 

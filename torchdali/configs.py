@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import jsonargparse
 
-from .arguments import nearest, nearest_path
+from .checks import nearest, nearest_path
 
 
 class ArgumentParser(jsonargparse.ArgumentParser):

@@ -13,8 +13,8 @@ from .batch import Padded
 from .collate import as_output
 from .engine.run import Run
 from .errors import forget_frames
-from .integrations import ToldPass, tell_end, tell_pass
-from .sources.base import PythonSource
+from .python.base import PythonSource
+from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
 if TYPE_CHECKING:
     from .loader import DataLoader

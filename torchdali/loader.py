@@ -12,22 +12,22 @@ import torch
 from . import assembly, distributed
 from ._dali import check_process
 from .agreement import check_agreement
-from .arguments import check_arguments, integer, refuse_torch_arguments
 from .batch import BadSample
+from .checks import check_arguments, integer, refuse_torch_arguments
 from .engine.plan import Plan
 from .engine.repair import Policy
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import LoaderIterator
+from .python import IterableSource
+from .python.base import PythonSource
+from .python.iterable import pack_snapshot, unpack_snapshot
+from .python.pools import WorkerOptions
 from .readers import Reader
-from .reading import Place, Source
 from .samplers import OrderSampler
-from .sources import IterableSource
-from .sources.base import PythonSource
-from .sources.crew import WorkerOptions
-from .sources.iterable import pack_snapshot, unpack_snapshot
+from .source import Place, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
+from .trainers.views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -2,7 +2,7 @@
 
 A generalised Feistel network over a rectangle a x b that just covers n (Black and Rogaway, "Ciphers with arbitrary
 finite domains", 2002), with cycle walking for the few points outside.  Round functions are SplitMix64's finaliser, see
-`random.py`.
+`rand.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .random import fold, mix
+from .rand import fold, mix
 
 ROUNDS = 10  # of two half rounds; tests/test_permutation.py holds it against all permutations of small n
 

@@ -22,7 +22,7 @@ def seed_all(*numbers: int) -> int:
     Returns:
         The 64-bit seed in use, which is all that one sees of the numbers.
     """
-    # Not by random.derive, which is made for whole arrays: this is called for each sample.
+    # Not by rand.derive, which is made for whole arrays: this is called for each sample.
     hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
     seed, legacy, own = struct.unpack("<QIQ", hashed)
     random.seed(seed)

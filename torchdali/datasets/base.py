@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..arguments import nearest_path
 from ..batch import Column, Columns, Kind
-from ..images import decode
-from ..reading import DirectReading, Place, Reading
+from ..checks import nearest_path
+from ..pillow import decode
+from ..source import DirectReading, Place, Reading
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
 """Fields that any dataset can be asked for: the loader knows them."""

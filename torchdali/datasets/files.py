@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..arguments import nearest_path
 from ..batch import Column, Columns, Kind, take
-from ..patterns import below_common_folder
+from ..checks import nearest_path
+from ..paths import below_common_folder
 from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..arguments import integer, one_of
 from ..batch import Columns, Kind
-from ..components import kind_of_bytes
+from ..checks import integer, one_of
+from ..formats.parts import kind_of_bytes
 from ..storage import Bytes, LocalStorage, Storage, is_remote
 from .base import BESIDE, MapDataset, digest
 from .index import Texts

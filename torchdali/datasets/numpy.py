@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, take
-from ..components import as_npy
-from ..patterns import below_common_folder, expand
+from ..formats.parts import as_npy
+from ..paths import below_common_folder, expand
 from ..storage import is_remote, open_storage
 from .base import MapDataset, as_column, as_root, digest, same_shape
 

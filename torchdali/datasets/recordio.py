@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, Kind
-from ..patterns import below_common_folder, expand
-from ..reading import THREADS
+from ..paths import below_common_folder, expand
+from ..source import THREADS
 from ..storage import CHUNK, Bytes, Storage, is_remote, open_storage, read_many
 from .base import MapDataset, digest
 from .index import Index, cached_index

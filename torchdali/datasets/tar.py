@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import one_of
 from ..batch import Columns, Kind
-from ..components import Component, as_kind, as_npy, component, default_field
-from ..patterns import below_common_folder, expand
-from ..reading import THREADS
+from ..checks import one_of
+from ..formats.parts import Component, as_kind, as_npy, component, default_field
+from ..paths import below_common_folder, expand
+from ..source import THREADS
 from ..storage import Storage, is_remote, open_storage, read_many
 from .base import BESIDE, MapDataset, digest
 from .headers import BLOCK, check_header, scan
@@ -33,7 +33,7 @@ class TarDataset(MapDataset):
     Args:
         paths: the tars: paths, URLs, and patterns such as "train-{0000..0146}.tar"; not compressed.
         ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; of alternatives, the first that is there.
-            An ending says what a part is, see `components.component`.
+            An ending says what a part is, see `formats.parts.component`.
         fields: names for the parts, in their order, and among them any of index, path, valid and key, which is the
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
         missing: "error", or "skip" samples that lack a part.

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import integer
 from ..batch import Column, Columns, Kind
-from ..components import as_bytes, as_integer, as_text, kind_of_bytes
+from ..checks import integer
+from ..formats.parts import as_bytes, as_integer, as_text, kind_of_bytes
 from ..storage import Bytes, Storage
 from .base import BESIDE
 from .index import Index
@@ -38,7 +38,7 @@ class TFRecordDataset(RecordFiles):
 
                 "int", "int64"              int64
                 "float", "float32"          float32
-                "bytes", "byte", "string"   bytes: an image file by its field's name, see `components.kind_of_bytes`,
+                "bytes", "byte", "string"   bytes: an image file by its field's name, see `formats.parts.kind_of_bytes`,
                                             else an array; `kinds` says otherwise
                 ()                          one value; this is the shape where there is none
                 (4,), (2, 2)                that many values

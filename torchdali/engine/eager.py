@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..errors import TransformError
-from ..random import Rand, derive, shard_seed
+from ..rand import Rand, derive, shard_seed
 from ..transforms.function import Function, FunctionRand
 from ..transforms.geometry import Decode
 from .plan import Draws, FieldSizes, Plan

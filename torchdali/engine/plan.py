@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..batch import PIXELS, Kind
-from ..random import Rand
+from ..rand import Rand
 from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
-from ..images import readable, transcode
-from ..random import Rand
-from ..sampler import Rows
+from ..order import Rows
+from ..pillow import readable, transcode
+from ..rand import Rand
 from .eager import Eager
 from .host import HostStage
 from .work import Fetcher, Work

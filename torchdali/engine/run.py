@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .. import _dali
 from ..errors import LoaderTimeoutError, leave_frame
 from ..prefetch import Prefetcher
-from ..reading import Place, Source
+from ..source import Place, Source
 from ..state import Position
 from .eager import Eager
 from .host import HostStage

@@ -11,7 +11,7 @@ import numpy as np
 from .. import _dali
 from ..batch import take
 from ..errors import leave_frame
-from ..random import Rand
+from ..rand import Rand
 from ..transforms.function import as_argument
 from .eager import Eager, Fed, own
 from .work import Work

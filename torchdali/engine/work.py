@@ -16,10 +16,10 @@ from .. import _dali
 from ..batch import BadSample, Columns
 from ..distributed import Shard
 from ..errors import leave_frame
-from ..images import readable, transcode
-from ..random import Rand
-from ..reading import Lent, Place, Source
-from ..sampler import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
+from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
+from ..pillow import readable, transcode
+from ..rand import Rand
+from ..source import Lent, Place, Source
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 

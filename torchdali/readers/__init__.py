@@ -1,6 +1,6 @@
 """DALI's native readers as stateful iterable datasets; options have DALI's names."""
 
-from . import experimental
+from ..readers import experimental
 from .arrays import Numpy
 from .base import Reader
 from .coco import COCO

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import _dali, distributed
-from ..arguments import integer
 from ..batch import Column, Columns, Kind
-from ..components import kind_of_bytes
+from ..checks import integer
 from ..datasets.base import BESIDE, digest
 from ..errors import ReaderError, StateMismatchError
-from ..reading import Place
-from ..sampler import EpochOrder, Indices, Rows
+from ..formats.parts import kind_of_bytes
+from ..order import EpochOrder, Indices, Rows
+from ..readers import native
+from ..source import Place
 from ..state import Progress, pack, unpack
-from . import native
 from .options import check_options, portable
 from .reading import ShardedReading
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..arguments import nearest_path
+from ..checks import nearest_path
 
 INT32 = range(-(2**31), 2**31)
 

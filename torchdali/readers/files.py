@@ -6,8 +6,8 @@ import fnmatch
 import os
 from collections.abc import Sequence
 
-from ..arguments import nearest_path
-from . import native
+from ..checks import nearest_path
+from ..readers import native
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
 from .known import KnownReader

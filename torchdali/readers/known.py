@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ..batch import Kind
-from . import native
+from ..readers import native
 from .base import Reader, Shuffle
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..components import as_text
+from ..formats.parts import as_text
 from .base import Output
 from .checks import check_files
 from .coco import strict_json

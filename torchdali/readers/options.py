@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import integer
+from ..checks import integer
 
 SET_HERE = {
     "shard_id": "each rank reads its own shard: write rank= and world_size= at the DataLoader",

@@ -15,9 +15,9 @@ import numpy as np
 from .. import _dali
 from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame
-from ..random import derive
-from ..reading import Place
-from ..sampler import Indices, Rows
+from ..order import Indices, Rows
+from ..rand import derive
+from ..source import Place
 from .cursor import Cursor
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from .. import _dali
-from ..components import kind_of_bytes
 from ..datasets.protobuf import example
 from ..datasets.recordio import RecordFiles, RecordIODataset
 from ..datasets.tfrecord import Feature, TFRecordDataset
+from ..formats.parts import kind_of_bytes
 from .base import Output
 from .cursor import Cursor
 from .index_files import index_file

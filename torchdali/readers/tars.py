@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import one_of
-from ..components import component, default_field
+from ..checks import one_of
 from ..datasets.index import cached_index, lacks, select, wds_index
 from ..datasets.tar import alternatives, tar_index
-from ..patterns import expand
+from ..formats.parts import component, default_field
+from ..paths import expand
 from ..storage import Storage, is_remote, open_storage
 from .base import Output
 from .checks import check_files
@@ -23,7 +23,7 @@ from .known import KnownReader
 class Webdataset(KnownReader):
     """DALI's reader of tars as WebDataset writes them: `paths` and `ext`, such as ["jpg;jpeg;png", "cls"].
 
-    Fields: one for each ending; what it holds is seen from it, see `components.component`: images stay encoded, cls
+    Fields: one for each ending; what it holds is seen from it, see `formats.parts.component`: images stay encoded, cls
     is a number, txt a text, json an object, npy an array, all others are bytes.
 
     The tars' headers are read once, by torchdali's own scanner, and DALI gets an index made from them: names of any

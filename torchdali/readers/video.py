@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .. import _dali
-from ..arguments import integer, nearest_path
+from ..checks import integer, nearest_path
 from ..errors import first_line
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped

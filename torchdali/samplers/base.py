@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..datasets.base import as_column
-from ..random import Words, mix
-from ..sampler import EpochOrder, Indices
+from ..order import EpochOrder, Indices
+from ..rand import Words, mix
 
 
 class OrderSampler:

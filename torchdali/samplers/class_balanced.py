@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import integer
+from ..checks import integer
 from ..datasets.base import as_column, digest
+from ..order import EpochOrder, Indices, Rows
 from ..permutation import Permutation
-from ..random import derive, fold
-from ..sampler import EpochOrder, Indices, Rows
+from ..rand import derive, fold
 from .base import OrderSampler, cycle_of, occurrence_keys
 from .permutations import permute_each
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import integer
+from ..checks import integer
 from ..datasets.base import digest
 from ..distributed import Shard
+from ..order import Cut, Indices, Rows
 from ..permutation import Permutation
-from ..random import derive, fold
-from ..sampler import Cut, Indices, Rows
+from ..rand import derive, fold
 from .base import OrderSampler, SampledOrder, as_numbers
 from .permutations import permute_each
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..permutation import ROUNDS
-from ..random import Words, fold, mix
+from ..rand import Words, fold, mix
 
 
 def permute_each(sizes: NDArray[np.int64], keys: Words, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import integer
+from ..checks import integer
+from ..order import EpochOrder, Indices, Rows
 from ..permutation import Permutation
-from ..random import derive
-from ..sampler import EpochOrder, Indices, Rows
+from ..rand import derive
 from .base import OrderSampler, occurrence_keys, size_of
 
 

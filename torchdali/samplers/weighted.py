@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import integer
+from ..checks import integer
 from ..datasets.base import digest
-from ..random import Words, derive, fold
-from ..sampler import EpochOrder, Indices, Rows
+from ..order import EpochOrder, Indices, Rows
+from ..rand import Words, derive, fold
 from .base import OrderSampler, as_numbers
 
 _LOG2 = 0.6931471805599453

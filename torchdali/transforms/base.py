@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..random import Rand
+from ..rand import Rand
 
 if TYPE_CHECKING:
     from .._dali import Ops

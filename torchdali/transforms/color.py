@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..random import Rand
+from ..rand import Rand
 from .base import Params, Sizes, Transform, channel_numbers, check_channels, functional, number_range, size_pair
 
 if TYPE_CHECKING:

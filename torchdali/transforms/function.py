@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TransformError
-from ..random import Rand
+from ..rand import Rand
 
 if TYPE_CHECKING:
     from .._dali import Ops

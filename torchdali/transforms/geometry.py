@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..random import Rand
+from ..rand import Rand
 from .base import (
     Params,
     Sizes,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..random import Rand
+from ..rand import Rand
 from .base import (
     Params,
     Sizes,

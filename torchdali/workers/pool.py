@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing.context import BaseContext
 from typing import Any
 
-from ..arguments import integer, one_of
-from . import launch
-from .board import IDLE, STARTING
-from .crew import Crew, Member
+from ..checks import integer, one_of
+from ..workers import launch
+from .processes import Crew, Member
 from .protocol import Codec, Foreign, Packet, receive
 from .slots import Written
+from .status import IDLE, STARTING
 from .task import Answer, Result, Task
 from .worker import Setup, Source, main
 

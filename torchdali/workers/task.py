@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..batch import Columns
-from .crew import Member
 from .failure import Failure
+from .processes import Member
 from .slots import Written
 
 Answer = Written | tuple[Failure, int | None]  # a worker's: a result, or what was raised and on which sample

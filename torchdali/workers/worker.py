@@ -18,11 +18,11 @@ from torch.utils.data._utils import worker as torch_worker
 from ..batch import Columns
 from ..errors import SharedMemoryError, leave_frame
 from ..seeding import seed_all
-from .board import COMPUTING, HANDING_OVER, IDLE, Board
 from .failure import Failure
 from .info import WatchedInfo
 from .protocol import Codec, Packet, receive
 from .slots import Slots
+from .status import COMPUTING, HANDING_OVER, IDLE, Board
 
 Source = Callable[[Any, Callable[[int], None]], Columns]
 

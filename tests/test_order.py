@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from torchdali.distributed import Shard
-from torchdali.sampler import Cut, Drawn, Order, Sequential, Shuffled, cut, num_steps, step_start
+from torchdali.order import Cut, Drawn, Order, Sequential, Shuffled, cut, num_steps, step_start
 
 # Cutting
 

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, Objects
-from ..images import is_image_file
+from ..pillow import is_image_file
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 

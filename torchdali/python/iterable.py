@@ -12,13 +12,13 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from ..arguments import one_of
 from ..batch import Columns
+from ..checks import one_of
 from ..datasets.base import digest
 from ..errors import StateMismatchError, leave_frame
-from ..reading import Lent, Place
-from ..sampler import Rows
+from ..order import Rows
 from ..seeding import preserved
+from ..source import Lent, Place
 from ..state import Position
 from ..workers import Task, WorkerPool
 from .base import PythonSource, mark, size_of, smallest

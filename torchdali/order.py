@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from .distributed import Shard
 from .permutation import Permutation
-from .random import derive
+from .rand import derive
 from .seeding import preserved
 
 Indices = NDArray[np.int64]

@@ -17,7 +17,7 @@ import torch
 from .batch import Columns, Kind, join
 from .distributed import Shard
 from .errors import leave_frame
-from .sampler import Indices, Rows
+from .order import Indices, Rows
 
 THREADS = 16  # that read where reading waits for a disk or a network
 SLOW = 500e-6  # seconds a sample; a file in the page cache takes 25e-6

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..arguments import integer
 from ..batch import Columns
+from ..checks import integer
 from ..datasets.base import digest
-from ..reading import Place
-from ..sampler import Rows
+from ..order import Rows
 from ..seeding import seeded
+from ..source import Place
 from .base import END, LocalReading, PooledReading, PythonSource, make_reading
-from .structure import Structure
+from .sample import Structure
 
 
 class SampleInfo(NamedTuple):

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
-from .integrations import tell_end, tell_pass
-from .sources import IterableSource
+from ..python import IterableSource
+from .accelerate import tell_end, tell_pass
 
 if TYPE_CHECKING:
-    from .loader import DataLoader
+    from ..loader import DataLoader
 
 Token = tuple["int | None", int]
 

@@ -13,9 +13,9 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 from ..errors import WorkerDiedError, WorkerTimeoutError
-from .board import WORDS, Board
 from .protocol import Packet
 from .slots import MappedSlots
+from .status import WORDS, Board
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 

@@ -10,12 +10,12 @@ import numpy as np
 from ..batch import Columns, Kind
 from ..datasets.base import BESIDE
 from ..errors import leave_frame
-from ..reading import Lent, Place, Reading
-from ..sampler import Rows, rows_of
+from ..order import Rows, rows_of
 from ..seeding import preserved
+from ..source import Lent, Place, Reading
 from ..workers import Task, WorkerPool
-from .crew import Crew
-from .structure import Structure
+from .pools import Crew
+from .sample import Structure
 
 SEEN_HERE: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
 """Fields that any source can be asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 from ..batch import Columns
 from ..seeding import seeded
 from ..workers.info import worker_info
-from .structure import Structure
+from .sample import Structure
 
 ENDED, STATE, TAKEN, SHARDS, UNEVEN = "__ended__", "__state__", "__taken__", "__shards__", "__uneven__"
 """Columns of one value beside the samples: whether it ended, its state, how many were taken, whether it asked which

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from torchdali.random import Rand, derive, fold, mix, shard_seed
+from torchdali.rand import Rand, derive, fold, mix, shard_seed
 
 # Each statistical test has a fixed seed, so it passes always or never; a fair generator fails one in 10,000 of them.
 SIGNIFICANCE = 1e-4

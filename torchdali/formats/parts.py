@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import Kind
+from ..batch import Kind
 
 Bytes = NDArray[np.uint8]
 

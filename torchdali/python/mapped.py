@@ -10,11 +10,11 @@ from torch.utils.data import ConcatDataset, Subset
 
 from ..batch import Columns
 from ..datasets.base import digest
-from ..reading import Place
-from ..sampler import Rows
+from ..order import Rows
 from ..seeding import seeded
+from ..source import Place
 from .base import LocalReading, PooledReading, PythonSource, make_reading
-from .structure import Structure
+from .sample import Structure
 
 
 class PythonDataset(PythonSource):
@@ -25,7 +25,7 @@ class PythonDataset(PythonSource):
     any worker, or in none.
 
     Args:
-        dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `sources.structure`.
+        dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
         fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and the
             like; of a tuple "image", "label", or "field1" by its place.
         ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.

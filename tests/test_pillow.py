@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import torchdali as td
-from torchdali import _dali, images
+from torchdali import _dali, pillow
 
 FOLDER = Path(__file__).parent / "data" / "odd-images"
 
@@ -122,11 +122,11 @@ def test_an_odd_file(name: str) -> None:
     size, mode, dali_reads = ODD[name]
     with Image.open(FOLDER / name) as opened:
         assert opened.mode == mode
-    pixels = images.decode(encoded)
+    pixels = pillow.decode(encoded)
     assert pixels.shape == (*size, 3) and pixels.dtype == np.uint8
     assert difference(pixels, by_the_rules(encoded)) <= LEVELS.get(name, 0)
     if dali_reads:
-        assert images.readable(encoded)
+        assert pillow.readable(encoded)
         assert difference(pixels, dali(encoded)) <= LEVELS.get(name, 0)
     else:
         with pytest.raises(RuntimeError):
@@ -136,8 +136,8 @@ def test_an_odd_file(name: str) -> None:
 @pytest.mark.parametrize("name", ODD)
 def test_dali_reads_what_was_transcoded_exactly(name: str) -> None:
     encoded = read(name)
-    pixels, transcoded = images.decode(encoded), images.transcode(encoded)
-    assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and images.readable(transcoded)
+    pixels, transcoded = pillow.decode(encoded), pillow.transcode(encoded)
+    assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and pillow.readable(transcoded)
     assert np.array_equal(dali(transcoded), pixels)
     height, width, _ = pixels.shape
     context = _dali.context(1, torch.device("cpu"))
@@ -150,17 +150,17 @@ def test_dali_reads_what_was_transcoded_exactly(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_nobody_reads_raises(name: str) -> None:
     encoded = read(name)
-    for call in (images.decode, images.transcode):
+    for call in (pillow.decode, pillow.transcode):
         with pytest.raises((OSError, ValueError, SyntaxError, Image.DecompressionBombError), match=REFUSED[name]):
             call(encoded)
     if name.endswith((".jp2", ".gif")):
-        assert not images.readable(encoded)  # DALI is not even asked: on the first it kills the process
+        assert not pillow.readable(encoded)  # DALI is not even asked: on the first it kills the process
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"no image at all", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"])
 def test_no_image(data: bytes) -> None:
     with pytest.raises(OSError) as error:
-        images.decode(np.frombuffer(data, np.uint8))
+        pillow.decode(np.frombuffer(data, np.uint8))
     assert "0x" not in str(error.value)  # the same sentence each time
 
 
@@ -255,17 +255,17 @@ RULES: list[tuple[str, np.ndarray, np.ndarray, int | None]] = [
 def test_a_rule(encoded: np.ndarray, expected: np.ndarray, levels: int | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Pillow's, of palettes with transparency, too
-        pixels = images.decode(encoded)
+        pixels = pillow.decode(encoded)
     # The test's own CMYK may round the other way; everything else is exact.
     assert difference(pixels, expected) <= int(encoded is CMYK or encoded is CMYK_TIFF)
-    assert np.array_equal(dali(images.transcode(encoded)), pixels)
+    assert np.array_equal(dali(pillow.transcode(encoded)), pixels)
     if levels is not None:
         assert difference(dali(encoded), pixels) <= levels
 
 
 def test_float_pixels_that_are_no_number() -> None:
     values = np.array([[np.nan, np.inf, -np.inf, 1e38, 0.5]], np.float32)
-    pixels = images.decode(as_file(Image.fromarray(values), "TIFF"))
+    pixels = pillow.decode(as_file(Image.fromarray(values), "TIFF"))
     assert pixels[0, :, 0].tolist() == [0, 255, 0, 255, 128]
 
 
@@ -283,11 +283,11 @@ def test_exif_orientations(kind: str) -> None:
             6: stored[::-1].transpose(1, 0, 2), 7: stored[::-1, ::-1].transpose(1, 0, 2),
             8: stored[:, ::-1].transpose(1, 0, 2),
         }[orientation]  # fmt: skip
-        pixels = images.decode(encoded)
+        pixels = pillow.decode(encoded)
         assert np.array_equal(pixels, turned), orientation
         assert np.array_equal(dali(encoded), pixels), orientation
         # Already upright behind the transcoding, and not turned a second time.
-        assert np.array_equal(dali(images.transcode(encoded)), pixels), orientation
+        assert np.array_equal(dali(pillow.transcode(encoded)), pixels), orientation
 
 
 @settings(max_examples=30, deadline=None)
@@ -295,7 +295,7 @@ def test_exif_orientations(kind: str) -> None:
 def test_any_size_survives_transcoding(height: int, width: int, seed: int) -> None:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
     pixels.flat[:3] = np.frombuffer(b"\n \t", np.uint8)[: pixels.size]  # may be taken for a part of the header
-    assert np.array_equal(dali(images.transcode(as_file(Image.fromarray(pixels), "PNG"))), pixels)
+    assert np.array_equal(dali(pillow.transcode(as_file(Image.fromarray(pixels), "PNG"))), pixels)
 
 
 @settings(max_examples=60, deadline=None)
@@ -308,7 +308,7 @@ def test_a_damaged_file_raises_or_is_an_image(name: str, data: st.DataObject) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of what it skips
         try:
-            pixels = images.decode(encoded)
+            pixels = pillow.decode(encoded)
         except Exception as error:
             assert not isinstance(error, (AttributeError, NameError, UnboundLocalError))
         else:
@@ -319,7 +319,7 @@ def test_the_file_is_left_alone() -> None:
     encoded = read("hopper.gif")
     before = encoded.copy()
     encoded.flags.writeable = False
-    pixels = images.decode(encoded)
+    pixels = pillow.decode(encoded)
     assert np.array_equal(encoded, before) and pixels.flags.writeable and pixels.flags.c_contiguous
 
 
@@ -333,12 +333,12 @@ def test_grey_and_alpha_in_a_tiff_never_reaches_dali(order):
     if order == ">":  # the same file the other way round, by hand
         tag = struct.pack(">HHIHxx", 277, 3, 1, 2)
         encoded = np.frombuffer(b"MM\x00*" + struct.pack(">IH", 8, 1) + tag, np.uint8)
-    assert not images.readable(encoded)
+    assert not pillow.readable(encoded)
     if order == "<":
-        assert np.array_equal(images.decode(encoded), np.repeat(pixels[..., :1], 3, axis=2))
+        assert np.array_equal(pillow.decode(encoded), np.repeat(pixels[..., :1], 3, axis=2))
         dataset = td.InMemoryDataset(image=[buffer.getvalue()])
         ((image,),) = td.DataLoader(dataset, device="cpu")
         assert torch.equal(image.data[0], dataset[0][0])
     grey = io.BytesIO()
     Image.fromarray(pixels[..., 0]).save(grey, "TIFF")
-    assert images.readable(np.frombuffer(grey.getvalue(), np.uint8))
+    assert pillow.readable(np.frombuffer(grey.getvalue(), np.uint8))
