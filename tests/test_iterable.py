@@ -324,7 +324,7 @@ def test_wrong_words():
         td.IterableSource(S.Stream(), shard="both")
     with pytest.raises(TypeError, match="list_iterator can be iterated only once"):
         td.IterableSource(iter([1, 2]))
-    with pytest.raises(TypeError, match="an iterable is needed, got int"):
+    with pytest.raises(TypeError, match="dataset must be an iterable, got int"):
         td.IterableSource(3)
 
 

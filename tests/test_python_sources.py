@@ -524,7 +524,7 @@ def test_loaders_may_share_a_source():
     source = td.PythonDataset(S.Plain())
     with loader(source, 2, persistent_workers=True) as one, loader(source) as other:
         assert_same_stream(lambda: one, lambda: other, epochs=1)
-        assert one.source.crew is not other.source.crew
+        assert one.source.pools is not other.source.pools
 
 
 def test_a_loader_pickles_behind_a_pass_over_an_iterable():

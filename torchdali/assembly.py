@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,8 +13,8 @@ from .distributed import Shard
 from .engine.work import Step, iter_endless_steps, iter_steps
 from .order import Drawn, Endless, Order, Sequential, Shuffled, num_steps, step_start
 from .python import IterableSource, PythonDataset
-from .python.base import PythonSource
-from .python.pools import Crew, WorkerOptions
+from .python.pools import WorkerOptions
+from .python.source import PythonSource
 from .readers import Reader
 from .readers.base import ReaderOrder
 from .samplers import BatchedOrder, Mix, OrderSampler
@@ -42,7 +41,7 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         return dataset
     source: PythonSource
     if isinstance(dataset, PythonSource):
-        source = copy.copy(dataset)  # its workers are the loader's, and several loaders may share it
+        source = dataset
     elif isinstance(dataset, IterableDataset):
         source = IterableSource(dataset)
     elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
@@ -54,8 +53,7 @@ def as_source(dataset: Any, workers: WorkerOptions) -> Source:
         )
     if isinstance(source, PythonDataset) and not len(source):
         raise ValueError("the dataset is empty")
-    source.crew = Crew(workers, source.job())
-    return source
+    return source.bind(workers)
 
 
 def check_endless(source: Source, pad_last: bool, policy: Any) -> None:

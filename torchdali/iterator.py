@@ -13,7 +13,7 @@ from .batch import Padded
 from .collate import as_output
 from .engine.run import Run
 from .errors import forget_frames
-from .python.base import PythonSource
+from .python.source import PythonSource
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
 if TYPE_CHECKING:

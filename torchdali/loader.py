@@ -20,9 +20,9 @@ from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import LoaderIterator
 from .python import IterableSource
-from .python.base import PythonSource
 from .python.iterable import pack_snapshot, unpack_snapshot
 from .python.pools import WorkerOptions
+from .python.source import PythonSource
 from .readers import Reader
 from .samplers import OrderSampler
 from .source import Place, Source
@@ -372,15 +372,15 @@ class DataLoader:
 
     def start_workers(self) -> None:
         """Start the worker processes now, and not with the first batch."""
-        if isinstance(self.source, PythonSource) and self.source.crew.options.num_workers:
-            self.source.crew.start()
+        if isinstance(self.source, PythonSource) and self.source.pools.options.num_workers:
+            self.source.pools.start()
 
     def close(self) -> None:
         """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
         if isinstance(self.source, PythonSource):
-            self.source.crew.close()
+            self.source.pools.close()
 
     def __enter__(self) -> DataLoader:
         return self

@@ -64,10 +64,24 @@ class Lent(dict[str, Any]):
         self.release, self.snapshot = release, snapshot
 
 
+class Failed(NamedTuple):
+    """The failure of the user's code that makes samples: its error reaches the caller as it is, with a note.
+
+    Attributes:
+        error: the error.
+        sample: the index of the sample that the code was on, or None.
+        worker: the number of the worker that it ran in, or None.
+    """
+
+    error: Exception
+    sample: int | None
+    worker: int | None = None
+
+
 class Reading(Protocol):
     """Reads for one pass."""
 
-    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Columns for rows that follow each other, in order; what fails is given as its error, and the next follow.
 
         It runs in one thread, may ask for rows ahead, and gives back what it holds when it is closed.

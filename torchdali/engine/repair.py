@@ -67,7 +67,7 @@ class Repair:
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
-        if isinstance(error, TorchDaliError) or (hasattr(error, "__torchdali_sample__") and self._policy == "raise"):
+        if isinstance(error, TorchDaliError) or (work.failed is not None and self._policy == "raise"):
             raise error
         samples = work.samples
         found = {

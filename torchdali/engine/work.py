@@ -19,7 +19,7 @@ from ..errors import leave_frame
 from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
 from ..pillow import readable, transcode
 from ..rand import Rand
-from ..source import Lent, Place, Source
+from ..source import Failed, Lent, Place, Source
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
 
@@ -93,6 +93,7 @@ class Work:
         rows: the device part's outputs by field.
         batch: the finished fields.
         error: what went wrong; later stages pass it on.
+        failed: where the error was raised, if it is of the user's code that makes samples.
         bad: the bad samples that were met.
         release: gives back the memory of what was read.
         snapshot: where the source stands behind this step, where its end does not say so.
@@ -108,6 +109,7 @@ class Work:
     rows: dict[str, Any] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
+    failed: Failed | None = None
     bad: list[BadSample] = field(default_factory=list)
     release: Callable[[], None] | None = None
     snapshot: dict[str, Any] | None = None
@@ -145,6 +147,10 @@ class Fetcher:
         with contextlib.closing(self.reading.stream(rows())) as stream:  # type: ignore[type-var]
             for columns in stream:
                 work = asked.popleft()
+                if isinstance(columns, Failed):
+                    work.error, work.failed = columns.error, columns
+                    yield work
+                    continue
                 try:
                     if isinstance(columns, Exception):
                         raise columns

@@ -51,14 +51,10 @@ class Structure:
     Args:
         leaves: the values.
         frame: the sample with the leaves' names in place of the values.
-
-    Attributes:
-        restarts: of an iterable's: `iter` begins at the start by itself, as long as no state is loaded.
     """
 
     def __init__(self, leaves: Sequence[Leaf], frame: Any) -> None:
         self.leaves, self.frame = list(leaves), frame
-        self.restarts = True
 
     @classmethod
     def of(cls, sample: Any, fields: Sequence[str] | None = None) -> Structure:
@@ -110,6 +106,18 @@ class Structure:
         if set(fields) != {leaf.name for leaf in self.leaves}:
             return tuple(fields.values())
         return _walk(self.frame, (), None, fields)
+
+
+class Description(NamedTuple):
+    """The description of a source's samples, taken from the first one.
+
+    Attributes:
+        structure: the structure of a sample.
+        restarts: for an iterable: `iter` begins at the start by itself, as long as no state is loaded.
+    """
+
+    structure: Structure
+    restarts: bool = True
 
 
 class _Built(NamedTuple):
