@@ -19,6 +19,7 @@ from .datasets import (
 from .errors import (
     BadSampleError,
     EngineError,
+    FieldTypeError,
     LoaderTimeoutError,
     RankMismatchError,
     ReaderError,
@@ -50,6 +51,7 @@ __all__ = [
     "ClassBalancedSampler",
     "DataLoader",
     "EngineError",
+    "FieldTypeError",
     "FileDataset",
     "ImageFolder",
     "InMemoryDataset",
