@@ -4,6 +4,7 @@
      +-- StateMismatchError (ValueError)   a checkpoint of another dataset, seed, order or version
      +-- TransformError (TypeError)        a transform returned something that is no batch
      +-- FieldTypeError (TypeError)        a value differs from its field's others in kind, dtype or dimensions
+     +-- PadValueError (ValueError)        `pad_value` does not fit a ragged field, or names an unknown one
      +-- BadSampleError (RuntimeError)     one sample could not be read, decoded or transformed
      +-- ReaderError (RuntimeError)        a native reader failed for a batch
      +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample is fine
@@ -58,6 +59,10 @@ class FieldTypeError(TorchDaliError, TypeError):
         where = f" in {self.sample}" if self.sample else ""
         remedy = f": {self.remedy}" if self.remedy else ""
         return f"{self.field!r} must be {self.expected}, as in {self.first}, got {self.got}{where}{remedy}"
+
+
+class PadValueError(TorchDaliError, ValueError):
+    """`pad_value` does not fit the dtype of a ragged field, or names an unknown field."""
 
 
 class ReaderError(TorchDaliError, RuntimeError):

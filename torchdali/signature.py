@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Kind
+from .batch import Column, Kind
 from .errors import FieldTypeError
 
 NUMERIC = "biuf"
@@ -135,7 +135,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def check_arrays(field: str, values: Sequence[Any], samples: Sequence[int] | None = None) -> None:
+def check_arrays(field: str, values: Column, samples: Sequence[int] | None = None) -> None:
     """Raise unless all arrays or tensors of a column have one dtype and number of dimensions.
 
     numpy and DALI would convert silently, this batch to one dtype and that to another.

@@ -12,7 +12,8 @@ import torch
 
 from .. import _dali
 from ..batch import Padded
-from ..collate import Pool, collate_arrays, collate_numbers, pad_rows, padded_extent
+from ..buffers import Pool
+from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
 from .eager import check_decoded
 from .work import Fetcher, Work
@@ -29,14 +30,11 @@ class HostStage:
         fetcher: the first stage.
         device: where batches are.
         num_threads: how many samples are worked on at a time; 0: one, in the calling thread.
-        pad_value, pad_multiple: for ragged fields.
+        padding: for ragged fields.
     """
 
-    def __init__(
-        self, fetcher: Fetcher, device: torch.device, num_threads: int, pad_value: float, pad_multiple: int
-    ) -> None:
-        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, device
-        self.pad_value, self.pad_multiple = pad_value, pad_multiple
+    def __init__(self, fetcher: Fetcher, device: torch.device, num_threads: int, padding: Padding) -> None:
+        self.plan, self.fetcher, self.device, self.padding = fetcher.plan, fetcher, device, padding
         self._pool = Pool()
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
@@ -71,8 +69,8 @@ class HostStage:
         if kind == "number":
             return collate_numbers(column, self.device)
         if kind == "array":
-            uniform = self.fetcher.source.uniform(name)
-            return collate_arrays(column, uniform, self.device, self.pad_value, self.pad_multiple)
+            samples = work.samples.indices.tolist()
+            return collate_arrays(name, column, plan.uniform[name], self.padding, self.device, samples)
         return list(column)
 
     def _images(self, name: str, work: Work) -> Any:
@@ -104,14 +102,15 @@ class HostStage:
             dtype = step.out_dtype(dtype)
 
         uniform = bool(plan.uniform[name]) or (plan.uniform[name] is None and len(np.unique(sizes, axis=0)) == 1)
-        extent = tuple(int(v) for v in sizes[0]) if uniform else padded_extent(sizes, self.pad_multiple)
+        extent = tuple(int(v) for v in sizes[0]) if uniform else self.padding.extent(sizes)
+        fill = 0.0 if plan.uniform[name] else self.padding.value_for(name, dtype)
         batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
 
         def run(part: range) -> None:
             for i in part:
                 height, width = sizes[i]
                 if not uniform and (height, width) != extent:
-                    batch[i].fill_(self.pad_value)
+                    batch[i].fill_(fill)
                 out = batch[i, :height, :width].permute(2, 0, 1)
                 image = torch.from_numpy(arrays[i]).permute(2, 0, 1)
                 for k, (step, params) in enumerate(steps):
@@ -147,16 +146,17 @@ class HostStage:
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
         uniform = self.plan.uniform.get(name)
+        if uniform is not True:
+            self.padding.value_for(name, data[0].dtype)  # a later batch may need it
         if uniform is not False and len(set(shapes)) == 1:  # by shapes: engines differ in how they lay memory out
             data = torch.stack(data) if isinstance(data, list) else data
             return data.permute(0, 3, 1, 2) if image and not channels_first else data
-        padded = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
-        sizes = np.array([shape[padded] for shape in shapes], np.int64)
-        extent = padded_extent(sizes, self.pad_multiple)
-        shape = list(shapes[0])
-        shape[padded] = extent
-        out = torch.empty((len(shapes), *shape), dtype=data[0].dtype, device=self.device)
-        out = pad_rows(list(data), out, self.pad_value)
+        dims = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
+
+        def empty(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.empty(shape, dtype=data[0].dtype, device=self.device)
+
+        out, sizes = self.padding.pad(name, list(data), empty, dims)
         return Padded(
             out.permute(0, 3, 1, 2) if image and not channels_first else out, torch.from_numpy(sizes).to(self.device)
         )

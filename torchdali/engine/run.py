@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import _dali
+from ..collate import Padding
 from ..errors import LoaderTimeoutError, leave_frame
 from ..prefetch import Prefetcher
 from ..source import Place, Source
@@ -73,7 +74,7 @@ class Run:
         fetcher = Fetcher(s.source, place, s.plan)
         workers = 0 if s.engine == "debug" else place.num_threads
         self._cancel = getattr(fetcher.reading, "cancel", None)
-        host = HostStage(fetcher, place.device, workers, s.pad_value, s.pad_multiple)
+        host = HostStage(fetcher, place.device, workers, Padding(s.pad_value, s.pad_multiple))
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")

@@ -19,6 +19,7 @@ from ..errors import leave_frame
 from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
 from ..pillow import readable, transcode
 from ..rand import Rand
+from ..signature import check_arrays
 from ..source import Lent, Place, Source
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
@@ -174,6 +175,9 @@ class Fetcher:
             work.columns["valid"] = work.valid
         for name in self.plan.encoded:
             work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
+        for name in self.plan.inputs:
+            if self.plan.kinds[name] == "array":
+                check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them
         sizes: FieldSizes = {}
         for name in self.plan.pixels:
             column = work.columns[name]
