@@ -15,8 +15,9 @@ from ..batch import Padded
 from ..buffers import Pool
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
-from .eager import check_decoded
-from .work import Fetcher, Work
+from .fetch import Fetcher
+from .program import check_decoded
+from .work import Work
 
 _setting_threads = threading.Lock()
 
@@ -49,22 +50,22 @@ class HostStage:
     def __call__(self, work: Work) -> None:
         """Fill in `work.batch`: the dataset's fields in their order, then what functions added."""
         plan = self.plan
-        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.rows]
-        names += [name for name in work.rows if name not in plan.kinds]
+        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.outputs]
+        names += [name for name in work.outputs if name not in plan.kinds]
         try:
             with torch.cuda.stream(self._stream) if self._stream else nullcontext():
                 work.batch = {name: self._field(name, work) for name in names}
         finally:
             if self._stream:
                 self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
-        work.rows, work.columns, work.draws = {}, {}, {}
+        work.outputs, work.columns, work.draws = {}, {}, {}
 
     def _field(self, name: str, work: Work) -> Any:
         plan, kind = self.plan, self.plan.kinds.get(name)
-        if name in plan.pixels and (name not in work.rows or plan.split < len(plan.steps)):
+        if name in plan.pixels and (name not in work.outputs or plan.split < len(plan.steps)):
             return self._images(name, work)
-        if name in work.rows:
-            return self._output(name, work.rows[name])
+        if name in work.outputs:
+            return self._output(name, work.outputs[name])
         column = work.columns[name]
         if kind == "number":
             return collate_numbers(column, self.device)
@@ -76,10 +77,11 @@ class HostStage:
     def _images(self, name: str, work: Work) -> Any:
         """Images that leave through the host part."""
         plan = self.plan
-        if name in work.rows:
-            rows = work.rows[name]
-            check_decoded(plan, name, rows.shapes())
-            arrays = rows.arrays()
+        if name in work.outputs:
+            output = work.outputs[name]
+            assert isinstance(output, _dali.Output)  # the host part is for the CPU
+            check_decoded(plan, name, output.shapes())
+            arrays = output.arrays()
         else:
             arrays = list(work.columns[name])
         if arrays[0].ndim != 3:
@@ -133,15 +135,9 @@ class HostStage:
         for future in [self._threads.submit(run, part) for part in parts]:
             future.result()
 
-    def _output(self, name: str, rows: Any) -> Any:
+    def _output(self, name: str, output: _dali.Output | _dali.Owned) -> Any:
         """A field that comes out of DALI as it leaves."""
-        if isinstance(rows, _dali.Rows):
-            shapes, layout = rows.shapes(), rows.layout
-            data: Any = (
-                torch.from_numpy(rows.array()) if rows.uniform() else [torch.from_numpy(a) for a in rows.arrays()]
-            )
-        else:
-            data, layout, shapes = rows
+        shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")

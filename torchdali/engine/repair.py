@@ -17,8 +17,9 @@ from ..order import Rows
 from ..pillow import readable, transcode
 from ..rand import Rand
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
-from .work import Fetcher, Work
+from .work import Work
 
 ATTEMPTS = 10  # substitutes tried for one bad sample
 

@@ -17,11 +17,12 @@ from ..prefetch import Prefetcher
 from ..source import Place, Source
 from ..state import Position
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
 from .repair import Policy, Repair
 from .traced import Traced
-from .work import Fetcher, Step, Work
+from .work import Step, Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
 
