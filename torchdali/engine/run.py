@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import _dali
+from ..collate import Padding
 from ..errors import LoaderTimeoutError, leave_frame
 from ..prefetch import Prefetcher
 from ..source import Place, Source
 from ..state import Position
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
 from .repair import Policy, Repair
 from .traced import Traced
-from .work import Fetcher, Step, Work
+from .work import Step, Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
 
@@ -73,7 +75,7 @@ class Run:
         fetcher = Fetcher(s.source, place, s.plan)
         workers = 0 if s.engine == "debug" else place.num_threads
         self._cancel = getattr(fetcher.reading, "cancel", None)
-        host = HostStage(fetcher, place.device, workers, s.pad_value, s.pad_multiple)
+        host = HostStage(fetcher, place.device, workers, Padding(s.pad_value, s.pad_multiple))
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")

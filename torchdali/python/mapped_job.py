@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ..seeding import seeded
 from ..workers import Answer
 from .sample import Description, Structure
+from .values import BYTES
 
-_BYTES = "uint8, 1 dimensions"  # the form of bytes that are no image file
 _TRIES = 10  # samples, until one can be described
 
 
@@ -57,16 +57,18 @@ class MapJob:
         return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample, or a later one whose bytes are an image file, where those of the first are none."""
+        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
         first = Structure.of(self._sample(0, progress), request.names)
-        doubtful = [leaf.name for leaf in first.leaves if leaf.form == _BYTES]
+        doubtful = [leaf.name for leaf in first.leaves if leaf.form == BYTES]
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
                 structure = Structure.of(self._sample(other, progress), request.names)
             except Exception:
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {
-                leaf.kind for leaf, before in zip(structure.leaves, first.leaves, strict=True) if before.form == _BYTES
+                leaf.form.kind
+                for leaf, before in zip(structure.leaves, first.leaves, strict=True)
+                if before.form == BYTES
             }:
                 return Description(structure)
         return Description(first)
