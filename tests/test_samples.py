@@ -105,7 +105,7 @@ def test_grey_pictures_among_others_are_made_like_the_first(order):
     assert batch.shape == (3, 3, 5, 4) and (batch == 9).all()
     with pytest.raises(
         TypeError,
-        match="'value' must be an image with 1 channel, as in the first sample, got an image with 3 channels: convert all",
+        match="an image with 1 channel, as in the first sample, got an image with 3 channels",
     ):
         values_of(pictures[1:], batch_size=2)
 
