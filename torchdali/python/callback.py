@@ -8,7 +8,7 @@ from typing import Any
 from ..checks import integer
 from ..datasets.base import digest
 from ..order import Rows
-from ..source import Place, Reading
+from ..source import Pass, Reading
 from .callback_job import CallbackDescribe, CallbackJob, CallbackRead
 from .reading import make_reading
 from .source import PythonSource
@@ -73,12 +73,12 @@ class SampleSource(PythonSource):
     def describe_request(self) -> CallbackDescribe:
         return CallbackDescribe(self._names)
 
-    def reading(self, place: Place) -> Reading:
+    def open(self, pass_: Pass) -> Reading:
         structure = self.structure
 
         def request(rows: Rows) -> CallbackRead:
             first = int(rows.indices[0])
-            iteration = first if self.batch else -(-first // place.batch_size)  # positions count batches, or samples
-            return CallbackRead(place.seed, place.key, place.epoch, iteration, rows.indices.tolist(), structure)
+            iteration = first if self.batch else -(-first // pass_.batch_size)  # positions count batches, or samples
+            return CallbackRead(pass_.seed, pass_.key, pass_.epoch, iteration, rows.indices.tolist(), structure)
 
-        return make_reading(self, place, request)
+        return make_reading(self, pass_, request)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Self
 
 from torch.utils.data import IterableDataset
 
 from ..checks import one_of
 from ..datasets.base import digest
-from ..errors import StateMismatchError
-from ..source import Place, Reading
+from ..options import Options
+from ..source import Pass, Reading
 from ..state import Position
 from .iterable_job import IterableDescribe, IterableJob
 from .iterable_reading import IterableReading
-from .pools import WorkerOptions
+from .snapshot import Snapshot
 from .source import PythonSource
 
 
@@ -48,6 +46,8 @@ class IterableSource(PythonSource):
     """
 
     endless = True
+    seekable = False
+    state_keys = ("iterable",)
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class IterableSource(PythonSource):
         own = getattr(self.dataset, "fingerprint", None)
         return f"iterable {type(self.dataset).__name__[:60]} {digest(own() if callable(own) else None)}"
 
-    def bind(self, options: WorkerOptions) -> Self:
+    def bind(self, options: Options) -> Self:
         """Make a copy that reads with a loader's workers.
 
         The first loader also gets the pass that was begun here to describe the first sample.
@@ -92,54 +92,20 @@ class IterableSource(PythonSource):
             self._job = IterableJob(self.dataset, self.shard)
         return self._job
 
-    def prepare(self, place: Place) -> None:
-        self._next_pass = place.seed, place.key
+    def prepare(self, seed: int, start: Position) -> None:
+        self._next_pass = seed, start.key
 
     def describe_request(self) -> IterableDescribe:
         return IterableDescribe(self._names, *(self._next_pass or (self.pools.options.seed, Position().key)))
 
-    def reading(self, place: Place) -> Reading:
-        return IterableReading(self, place, type(self.dataset).__name__, self.shard)
+    def open(self, pass_: Pass) -> Reading:
+        return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
 
-    def check_snapshot(self, snapshot: Any, position: Position) -> None:
-        """Raise unless a snapshot says where the workers stand at a position.
+    def pack(self, snapshot: Any) -> dict[str, Any]:
+        return {"iterable": "" if snapshot is None else snapshot.pack()}
 
-        Raises:
-            StateMismatchError: it does not, or it has another number of workers.
-        """
-        if snapshot is None and (position.finished or not position.samples_seen):
-            return  # at the start of an epoch all workers stand at the start
-        workers = snapshot.get("workers") if isinstance(snapshot, Mapping) else None
-        turn = snapshot.get("turn") if isinstance(snapshot, Mapping) else None
-        if not isinstance(workers, list) or not workers or not all(_stands(worker) for worker in workers):
-            raise StateMismatchError(f"iterable: expected where its workers stand, got {snapshot!r:.100}")
-        count = max(1, self.pools.options.num_workers)
-        if len(workers) != count:
-            raise StateMismatchError(
-                f"num_workers: expected {count}, got {len(workers)}: the batches of an iterable depend on it"
-            )
-        if type(turn) is not int or not 0 <= turn < count:
-            raise StateMismatchError(f"iterable: expected a turn in [0, {count}), got {turn!r:.100}")
-        if "rank" not in snapshot:
-            raise StateMismatchError(f"iterable: expected the rank, or None, got {snapshot!r:.100}")
-
-
-def pack_snapshot(snapshot: dict[str, Any] | None) -> Any:
-    """Pack a snapshot as one value of a state: as JSON where it can be, since DCP takes dicts apart."""
-    if snapshot is None:
-        return ""
-    with suppress(TypeError, ValueError):
-        text = json.dumps(snapshot)
-        if json.loads(text) == snapshot:  # a dataset's state may hold tuples, and keys that are no strings
-            return text
-    return snapshot
-
-
-def unpack_snapshot(packed: Any) -> Any:
-    """Unpack the value of `pack_snapshot`; anything else stays as it is, to be refused with the state."""
-    with suppress(ValueError):
-        return (json.loads(packed) if packed else None) if isinstance(packed, str) else packed
-    return packed
+    def unpack(self, state: Mapping[str, Any], position: Position) -> Snapshot | None:
+        return Snapshot.unpack(state.get("iterable", ""), position, max(1, self.pools.options.num_workers))
 
 
 class Called:
@@ -150,14 +116,3 @@ class Called:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.function())
-
-
-def _stands(worker: Any) -> bool:
-    """Whether a value says where a worker stands."""
-    return (
-        isinstance(worker, Mapping)
-        and {"taken", "state", "ended"} <= set(worker)
-        and type(worker["taken"]) is int
-        and worker["taken"] >= 0
-        and type(worker["ended"]) is bool
-    )

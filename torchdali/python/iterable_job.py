@@ -10,20 +10,7 @@ from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
 from .sample import Description, Structure
-
-
-class Standing(NamedTuple):
-    """Where one worker stands in its iterable.
-
-    Attributes:
-        taken: the number of samples taken.
-        state: the dataset's state, where it has one.
-        ended: there are no more.
-    """
-
-    taken: int
-    state: Any
-    ended: bool
+from .snapshot import Standing
 
 
 class IterablePass(NamedTuple):

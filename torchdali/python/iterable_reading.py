@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -11,43 +10,39 @@ from typing import Any
 from ..batch import Columns
 from ..errors import StateMismatchError
 from ..order import Rows
-from ..source import Failed, Lent, Place
+from ..source import Failed, Lent, Pass, Reading
 from ..workers import Task, WorkerPool
 from .call import call
-from .iterable_job import IterableNote, IterablePass, IterableRead, Standing
+from .iterable_job import IterableNote, IterablePass, IterableRead
 from .reading import failure_of, smallest
+from .snapshot import Snapshot, Standing
 from .source import PythonSource, size_of
 
 _passes = itertools.count()
 
 
-class IterableReading:
-    """Reads one pass over an iterable, from where `Place.snapshot` says.
+class IterableReading(Reading):
+    """Reads one pass over an iterable, from where `Pass.start.snapshot` says.
 
     Args:
         source: the source to read.
-        place: the pass.
+        pass_: the pass.
         dataset: the iterable's name, for messages.
         shard: how workers and ranks share it.
     """
 
-    def __init__(self, source: PythonSource, place: Place, dataset: str, shard: str) -> None:
-        self._source, self._place, self._dataset, self._shard = source, place, dataset, shard
+    def __init__(self, source: PythonSource, pass_: Pass, dataset: str, shard: str) -> None:
+        self._source, self._pass, self._dataset, self._shard = source, pass_, dataset, shard
         self._pool: WorkerPool | None = None
         self._count = max(1, source.pools.options.num_workers)
         self._number = next(_passes)  # a pass may be begun twice
-        self._smallest = smallest(source, place)
-        resumed = place.snapshot
-        self._workers = (
-            [Standing(**copy.deepcopy(worker)) for worker in resumed["workers"]]
-            if resumed
-            else [Standing(0, None, False)] * self._count
-        )
-        self._turn = resumed["turn"] if resumed else 0
+        self._smallest = smallest(source, pass_)
+        begin: Snapshot = pass_.start.snapshot or Snapshot(0, (Standing(0, None, False),) * self._count, None)
+        self._turn, self._workers = begin.turn, list(begin.workers)
         # Where the dataset shares itself among ranks, only this rank can go on with its state.
-        self._rank = list(place.shard) if shard == "none" else None
-        if resumed and resumed["rank"] != self._rank:
-            here, there = _as_words(self._rank), _as_words(resumed["rank"])
+        self._rank = list(pass_.shard) if shard == "none" else None
+        if pass_.start.snapshot is not None and begin.rank != self._rank:
+            here, there = _as_words(self._rank), _as_words(begin.rank)
             raise StateMismatchError(
                 f"rank: expected {here}, got {there}: with shard='none' each rank has a state of its own"
             )
@@ -80,9 +75,9 @@ class IterableReading:
             self._pool.cancel()
 
     def _request(self, worker: int) -> IterableRead:
-        place = self._place
-        part = IterablePass(place.seed, place.key, worker, self._count, *place.shard, self._number)
-        return IterableRead(part, place.batch_size, self._workers[worker], self._source.description)
+        pass_ = self._pass
+        part = IterablePass(pass_.seed, pass_.key, worker, self._count, *pass_.shard, self._number)
+        return IterableRead(part, pass_.batch_size, self._workers[worker], self._source.description)
 
     def _turns(self) -> Iterator[int]:
         """Give the workers in turn, and pass over those that have ended."""
@@ -94,7 +89,7 @@ class IterableReading:
 
     def _take(self, worker: int, columns: Columns, note: IterableNote) -> Columns:
         """Take a worker's answer: its columns, and where it stands now."""
-        ranks = self._place.shard.world_size
+        ranks = self._pass.shard.world_size
         if note.asked and self._shard == "auto" and ranks > 1:
             self._source.warn_once(
                 f"{self._dataset} shares itself among workers, and each rank takes every {ranks}th sample of that: "
@@ -102,13 +97,12 @@ class IterableReading:
             )
         self._workers[worker] = note.standing
         # The ranks after this one may have had a sample less: all of them drop such a batch, or none.
-        if note.uneven and self._place.drop_last and ranks > 1 and self._shard != "none":
+        if note.uneven and self._pass.drop_last and ranks > 1 and self._shard != "none":
             return {}
         return columns
 
     def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
-        snapshot = {"turn": (worker + 1) % self._count, "workers": [one._asdict() for one in self._workers]}
-        snapshot["rank"] = self._rank
+        snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
         return Lent(self._source.finish(columns, some), release, snapshot)
 
     def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Failed | Exception]:

@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from ..datasets.base import digest
 from ..order import Rows
-from ..source import Place, Reading
+from ..source import Pass, Reading
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
 from .source import PythonSource
@@ -61,13 +61,13 @@ class PythonDataset(PythonSource):
     def describe_request(self) -> MapDescribe:
         return MapDescribe(self._names)
 
-    def reading(self, place: Place) -> Reading:
+    def open(self, pass_: Pass) -> Reading:
         structure = self.structure
 
         def request(rows: Rows) -> MapRead:
-            return MapRead(place.seed, place.key, rows.indices.tolist(), rows.keys.tolist(), structure)
+            return MapRead(pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure)
 
-        return make_reading(self, place, request)
+        return make_reading(self, pass_, request)
 
     def __getattr__(self, name: str) -> Any:
         # `loader.dataset.classes` and the like; not while unpickling, when there is no dataset yet.

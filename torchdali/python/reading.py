@@ -7,34 +7,32 @@ from typing import Any
 
 from ..batch import Columns
 from ..order import Rows
-from ..source import Failed, Lent, Place
+from ..source import Failed, Lent, Pass, Reading
 from ..workers import Answer, EpochEnd, Result, Task, WorkerPool
 from .call import call, failed
 from .source import PythonSource, size_of
 
 
-class LocalReading:
+class LocalReading(Reading):
     """Reads in the caller's process and thread, and puts its random generators back after each batch.
 
     Args:
         source: the source to read.
-        place: the pass.
+        pass_: the pass.
         request: makes the job's request from rows.
     """
 
-    def __init__(self, source: PythonSource, place: Place, request: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, pass_: Pass, request: Callable[[Rows], Any]) -> None:
         self._source, self._request, self._job = source, request, source.pools.job
-        self._smallest = smallest(source, place)
+        self._smallest = smallest(source, pass_)
 
     def read(self, rows: Rows) -> Columns:
-        """Read any rows."""
         answer = self._answer(rows)
         if isinstance(answer, Failed):
             raise answer.error
         return self._source.finish(answer.columns, rows)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
-        """Read rows one after the other."""
         for some in rows:
             answer = self._answer(some)
             if isinstance(answer, Failed):
@@ -48,28 +46,21 @@ class LocalReading:
     def _answer(self, rows: Rows) -> Answer | Failed:
         return call(self._job.read, self._request(rows))
 
-    def cancel(self) -> None:
-        """Do nothing: the caller's thread is the one that reads."""
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
-
-
-class PooledReading:
+class PooledReading(Reading):
     """Reads in worker processes, ahead of the consumer.
 
     Args:
-        source, place, request: as for `LocalReading`.
+        source, pass_, request: as for `LocalReading`.
     """
 
-    def __init__(self, source: PythonSource, place: Place, request: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, pass_: Pass, request: Callable[[Rows], Any]) -> None:
         self._source, self._request = source, request
-        self._smallest = smallest(source, place)
+        self._smallest = smallest(source, pass_)
         self._pool = source.pools.started()
         self._single: WorkerPool | None = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
-        """Read rows in the workers, a few tasks ahead."""
         asked: list[Rows] = []
 
         def tasks() -> Iterator[Task]:
@@ -103,7 +94,6 @@ class PooledReading:
         return self._source.finish(result.columns, rows)
 
     def cancel(self) -> None:
-        """End the stream without waiting for the workers; any thread may call it."""
         self._pool.cancel()
 
     def close(self) -> None:
@@ -119,11 +109,11 @@ def failure_of(result: Result) -> Failed:
     return failed(result.error, result.index, result.worker)
 
 
-def smallest(source: PythonSource, place: Place) -> int:
+def smallest(source: PythonSource, pass_: Pass) -> int:
     """The size of the smallest batch that is given: an endless source may end in the middle of one."""
-    return place.batch_size if place.drop_last and source.endless and not source.whole_batches else 1
+    return pass_.batch_size if pass_.drop_last and source.endless and not source.whole_batches else 1
 
 
-def make_reading(source: PythonSource, place: Place, request: Callable[[Rows], Any]) -> LocalReading | PooledReading:
+def make_reading(source: PythonSource, pass_: Pass, request: Callable[[Rows], Any]) -> Reading:
     """Open a reading of a source, in workers where the loader has some."""
-    return (LocalReading if source.inline else PooledReading)(source, place, request)
+    return (LocalReading if source.inline else PooledReading)(source, pass_, request)

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..batch import Columns, Kind
 from ..datasets.base import BESIDE
-from ..order import Rows, rows_of
-from ..source import Failed, Place, Reading
+from ..options import Options
+from ..order import Endless, Order, Rows
+from ..source import Failed, Source
 from ..workers import Job, Task
 from .call import call, failed
 from .pools import Pools, WorkerOptions
@@ -22,7 +23,7 @@ ALWAYS: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
 """Fields that every source has."""
 
 
-class PythonSource:
+class PythonSource(Source):
     """Base of sources whose samples are made by Python code, in worker processes or in the caller's thread.
 
     The first sample shows the structure of all; it is made when the structure is asked for.  `bind` gives the source
@@ -33,10 +34,8 @@ class PythonSource:
         ragged: arrays that always leave as `Padded`.
     """
 
-    uses_dali = False
-    endless = False  # the epoch ends when the source says so
-    whole_batches = False  # the source also says how many samples a batch has
-    transform: Any = None
+    described = False
+    num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
         if isinstance(fields, str):
@@ -61,28 +60,45 @@ class PythonSource:
         """Make the request for `Job.describe`, which returns a `Description`, or None where there is no sample."""
         raise NotImplementedError
 
-    def __len__(self) -> int:
-        raise TypeError(f"{type(self).__name__} has no length")
+    # For a loader
 
-    def __getitem__(self, index: int) -> Any:
-        raise TypeError(f"{type(self).__name__} has no sample by index: iterate its loader")
+    def bind(self, options: Options) -> Self:
+        """Make a copy that reads with a loader's workers; several loaders may share one source.
 
-    def fingerprint(self) -> str:
-        """Tell the samples from others, as far as that can be known, in at most 100 characters."""
-        raise NotImplementedError
-
-    def reading(self, place: Place) -> Reading:
-        """Open the source for one pass of a loader."""
-        raise NotImplementedError
-
-    # Workers
-
-    def bind(self, options: WorkerOptions) -> Self:
-        """Make a copy that reads with a loader's workers; several loaders may share one source."""
+        Raises:
+            ValueError: it is empty, or it can't do what the options ask for.
+        """
+        if self.endless and options.pad_last:
+            raise ValueError(
+                f"{type(self).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
+            )
+        if self.endless and options.on_bad_sample != "raise":
+            raise ValueError(
+                f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
+                "and let the code that makes the samples choose"
+            )
+        if not self.endless and not len(self):
+            raise ValueError("the dataset is empty")
         bound = copy.copy(self)
         bound._warned = set()
-        bound._pools = Pools(options, bound.job())
+        bound._pools = Pools(WorkerOptions.of(options), bound.job())
         return bound
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        if not self.endless:
+            return super().order(shuffle, sampler)
+        if shuffle or sampler is not None:
+            raise ValueError(f"{type(self).__name__} gives samples in its own order: leave shuffle and sampler out")
+        return Endless(self.num_samples, self.whole_batches)
+
+    def start(self) -> None:
+        if not self.inline:
+            self.pools.start()
+
+    def close(self) -> None:
+        self.pools.close()
+
+    # Workers
 
     @property
     def pools(self) -> Pools:
@@ -92,9 +108,14 @@ class PythonSource:
         return self._pools
 
     @property
-    def inline(self) -> bool:
+    def inline(self) -> bool:  # type: ignore[override]  # it follows from the options
         """Whether samples are made in the caller's thread, whose random generators are used and put back."""
         return not self.pools.options.num_workers
+
+    @property
+    def watched(self) -> bool:  # type: ignore[override]
+        """Whether a pool watches the time of each sample."""
+        return not self.inline
 
     # Fields
 
@@ -143,16 +164,13 @@ class PythonSource:
         """The structure of a sample."""
         return self.description.structure
 
-    def prepare(self, place: Place) -> None:
-        """Note the pass that begins next; the structure may be asked for before it does."""
-
     @property
-    def fields(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # the first sample shows them
         """The names of a sample's parts."""
         return self._order or tuple(self.structure.kinds)
 
     @property
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
         """The kind of each field."""
         known = {**ALWAYS, **self.structure.kinds}
         return {name: known[name] for name in self.fields}
@@ -166,9 +184,9 @@ class PythonSource:
             return None
         return self.kinds[name] == "number"
 
-    def rebuild(self, fields: dict[str, Any]) -> Any:
+    def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch into the samples' form."""
-        return tuple(fields.values()) if self._beside else self.structure.rebuild(fields)
+        return tuple(batch.values()) if self._beside else self.structure.rebuild(batch)
 
     def warn_once(self, text: str) -> None:
         """Warn, once for all passes."""
@@ -176,14 +194,10 @@ class PythonSource:
             self._warned.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
-    def path(self, index: int) -> str | None:
-        """The file of a sample, which is not known."""
-        return None
-
     def finish(self, columns: Columns, rows: Rows) -> Columns:
         """Add index and valid to columns, and bring them into the order of the fields."""
         if self.endless:
-            rows = rows_of(rows, size_of(columns))
+            rows = rows.resized(size_of(columns))
         beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
         return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
