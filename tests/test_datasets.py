@@ -19,7 +19,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from torchdali import FileDataset, ImageFolder, InMemoryDataset, MapDataset
-from torchdali.datasets.base import digest
+from torchdali.fingerprint import digest
 
 
 def picture(seed: int = 0, height: int = 6, width: int = 9) -> np.ndarray:

@@ -17,7 +17,8 @@ from PIL import Image, ImageDraw
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.readers.coco import COCO, run_lengths
+from torchdali.formats.coco import run_lengths
+from torchdali.readers.coco import COCO
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, sample_digests
 
 N = 13

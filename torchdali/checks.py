@@ -18,6 +18,7 @@ ELSEWHERE = {
     "pin_memory_device": "batches arrive on the loader's device: write device=",
 }
 
+INT32 = range(-(2**31), 2**31)  # the labels that DALI reads as they are
 FLAGS = ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers")
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
-import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +12,9 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..batch import Column, Columns, Kind
-from ..checks import nearest_path
+from ..fields import BESIDE, Fields
 from ..pillow import decode
 from ..source import DirectReading, Place, Reading
-
-BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
-"""Fields that any dataset can be asked for: the loader knows them."""
 
 
 class MapDataset(Dataset[tuple[Any, ...]]):
@@ -46,14 +40,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     transform: Any = None
 
     def _set_fields(self, fields: Sequence[str], kinds: dict[str, Kind]) -> None:
-        taken = [name for name in kinds if name in BESIDE]
-        if taken:
-            raise ValueError(f"the names {', '.join(BESIDE)} have a meaning of their own, got the column {taken[0]!r}")
-        known = {**kinds, **BESIDE}
-        if isinstance(fields, str) or not fields or len(set(fields)) < len(fields) or not set(fields) <= set(known):
-            raise ValueError(f"fields must be different ones of {', '.join(known)}, got {fields!r}")
-        self.fields = tuple(fields)
-        self.kinds = {name: known[name] for name in fields}
+        self.fields, self.kinds = Fields.choose(fields, kinds)
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -78,13 +65,8 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         """All columns of some samples, in the order of `fields`; image files stay encoded."""
         plain = [int(i) for i in indices]
         columns = self.read_columns(plain, [name for name in self.fields if name not in BESIDE])
-        beside: Columns = {
-            "index": np.asarray(indices, np.int64),
-            "valid": np.ones(len(plain), np.bool_),
-        }
-        if "path" in self.fields:
-            beside["path"] = [self.path(i) for i in plain]
-        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
+        paths = [self.path(i) for i in plain] if "path" in self.fields else None
+        return Fields(self.fields, self.kinds).fill(columns, indices, paths)
 
     def reading(self, place: Place) -> Reading:
         """What reads for one pass of a loader."""
@@ -150,65 +132,3 @@ def same_shape(column: Column, kind: Kind) -> bool:
     if isinstance(column, np.ndarray):
         return True
     return kind in ("image", "array") and len({value.shape for value in column}) == 1
-
-
-def digest(*values: Any) -> str:
-    """A short fingerprint of plain values, the same in every process: anything else counts by its type alone."""
-    hasher = hashlib.blake2b(digest_size=8)
-
-    def add(data: bytes) -> None:
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
-
-    def feed(value: Any) -> None:
-        add(type(value).__qualname__.encode())
-        if isinstance(value, str):
-            add(value.encode("utf-8", "surrogatepass"))  # paths may hold any bytes
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            add(bytes(value))
-        elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
-            array = np.ascontiguousarray(_on_host(value) if isinstance(value, torch.Tensor) else value)
-            add(f"{array.dtype} {np.shape(value)}".encode())
-            if array.dtype.hasobject:
-                feed(array.tolist())
-            else:
-                add(array.tobytes())
-        elif isinstance(value, (int, float, complex)):
-            add(repr(value).encode())
-        elif isinstance(value, Mapping):
-            feed(list(value.items()))
-        elif isinstance(value, (list, tuple)):
-            add(str(len(value)).encode())
-            for item in value:
-                feed(item)
-
-    feed(values)
-    return hasher.hexdigest()
-
-
-def read_file(path: str) -> NDArray[np.uint8]:
-    """A file's bytes.
-
-    Raises:
-        OSError: it can't be opened.
-        ValueError: it is empty.
-    """
-    with open(path, "rb", buffering=0) as file:  # a third faster than numpy.fromfile
-        data = file.read()
-    if not data:
-        raise ValueError("the file is empty")
-    return np.frombuffer(data, np.uint8)
-
-
-def as_root(root: str | Path) -> str:
-    """A folder that exists, as text.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: it doesn't.
-    """
-    folder = os.path.expanduser(os.fspath(root))
-    if not os.path.exists(folder):
-        raise FileNotFoundError(f"root does not exist: {folder}{nearest_path(folder)}")
-    if not os.path.isdir(folder):
-        raise NotADirectoryError(f"root must be a folder, got the file {folder}")
-    return folder

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
-from .base import BESIDE, MapDataset, digest
+from ..fields import BESIDE
+from ..fingerprint import digest
+from .base import MapDataset
 
 Indices = NDArray[np.int64]
 

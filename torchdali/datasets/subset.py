@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..batch import Columns
-from .base import MapDataset, digest
+from ..fingerprint import digest
+from .base import MapDataset
 
 
 class Subset(MapDataset):

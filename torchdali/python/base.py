@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..batch import Columns, Kind
-from ..datasets.base import BESIDE
 from ..errors import leave_frame
+from ..fields import BESIDE
 from ..order import Rows, rows_of
 from ..seeding import preserved
 from ..source import Lent, Place, Reading

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..batch import Columns
 from ..checks import integer
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Rows
 from ..seeding import seeded
 from ..source import Place

@@ -14,8 +14,8 @@ from torch.utils.data import IterableDataset
 
 from ..batch import Columns
 from ..checks import one_of
-from ..datasets.base import digest
 from ..errors import StateMismatchError, leave_frame
+from ..fingerprint import digest
 from ..order import Rows
 from ..seeding import preserved
 from ..source import Lent, Place

@@ -9,7 +9,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from ..batch import Columns
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Rows
 from ..seeding import seeded
 from ..source import Place

@@ -13,14 +13,15 @@ from torch.utils.data import IterableDataset, get_worker_info
 from .. import _dali, distributed
 from ..batch import Column, Columns, Kind
 from ..checks import integer
-from ..datasets.base import BESIDE, digest
 from ..errors import ReaderError, StateMismatchError
+from ..fields import BESIDE, Fields, check_kinds, name_parts
+from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
 from ..order import EpochOrder, Indices, Rows
 from ..readers import native
 from ..source import Place
 from ..state import Progress, pack, unpack
-from .options import check_options, portable
+from .options import check_options
 from .reading import ShardedReading
 
 FEWEST_ROWS = 256  # a call of dynamic mode costs as much as copying so many small records
@@ -63,6 +64,10 @@ class Reader(IterableDataset[tuple[Any, ...]]):
             job shall go on in mid-epoch; each costs a thread and the reader's memory for paths.  None: one a rank.
         options: DALI's, under DALI's names.
 
+    Attributes:
+        contents: digests of the data that options name (a folder, a list, a file), by option: a fingerprint takes
+            them instead of the option's text.
+
     Raises:
         ValueError: an option that is set here, or that can't be.
         TypeError: an option that the reader doesn't have.
@@ -90,6 +95,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     ) -> None:
         self._class = reader
         self.options = check_options(self.name, options, native.reader_arguments(reader))
+        self.contents: dict[str, Any] = {}
         if shuffle not in (False, "full", "window"):
             raise ValueError(f'shuffle must be "full", "window" or False, got {shuffle!r}')
         if shuffle == "full" and not self.full_shuffle:
@@ -114,10 +120,10 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         return [Output(name, kind_of_bytes(name)) for name in fields if name not in BESIDE]
 
     def check(self) -> None:
-        """Refuse what DALI would let through, or die of, as far as a look at the files shows it."""
+        """Refuse faults that DALI would let through, or die of, as far as a look at the files shows them.
 
-    def check_columns(self, columns: Columns, positions: Indices) -> None:
-        """Refuse samples that DALI should not have let through."""
+        A reader that finds its files by an option sets `contents`.
+        """
 
     @property
     def name(self) -> str:
@@ -127,17 +133,11 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     # Fields
 
     def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
-        names = [name for name in fields if name not in BESIDE]
-        if isinstance(fields, str) or len(set(fields)) < len(fields) or len(names) != len(self.outputs):
-            raise ValueError(
-                f"fields must name the outputs of {self.name} in their order "
-                f"({', '.join(output.name for output in self.outputs)}), got {fields!r}"
-            )
-        if "path" in fields:
+        if not isinstance(fields, str) and "path" in fields:
             raise ValueError(f"a native reader does not tell its files' paths, got fields={fields!r}")
-        unknown = set(kinds) - set(names)
-        if unknown:
-            raise ValueError(f"kinds must name fields among {', '.join(names)}, got {', '.join(sorted(unknown))}")
+        beside = [name for name in BESIDE if name != "path"]
+        names = name_parts(fields, [output.name for output in self.outputs], beside)
+        check_kinds(kinds, names)
         self.outputs = [
             # Another kind than the natural one is of what DALI gives.
             Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
@@ -155,11 +155,10 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
-        columns: Columns = {"index": positions, "valid": np.ones(len(positions), np.bool_)}
+        columns: Columns = {}
         for output, values in zip(self.outputs, outputs, strict=True):
             columns[output.name] = _column(output, values)
-        self.check_columns(columns, positions)
-        return {name: columns[name] for name in self.fields}
+        return Fields(self.fields, self.kinds).fill(columns, positions)
 
     def uniform(self, name: str) -> bool:
         """Whether all samples of a field are known to have one shape."""
@@ -207,9 +206,13 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         return ReaderOrder(self)
 
     def fingerprint(self) -> str:
-        """Of the reader and its options; files count by their names below their common folder."""
+        """Hash the reader and its options.
+
+        Files count by their names below their common folder, which may move, and lists of files by what is in them.
+        """
         if self._fingerprint is None:
-            self._fingerprint = f"{self.name} {digest(portable(self.options), self.seed)}"
+            options = dict(sorted({**portable(self.options), **self.contents}.items()))
+            self._fingerprint = f"{self.name} {digest(options, self.seed)}"
         return self._fingerprint
 
     def reading(self, place: Place) -> ShardedReading:

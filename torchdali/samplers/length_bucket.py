@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import integer
-from ..datasets.base import digest
 from ..distributed import Shard
+from ..fingerprint import digest
 from ..order import Cut, Indices, Rows
 from ..permutation import Permutation
 from ..rand import derive, fold
