@@ -13,11 +13,12 @@ from torch.utils.data import Dataset
 
 from ..batch import Column, Columns, Kind
 from ..fields import BESIDE, Fields
+from ..options import Options
 from ..pillow import decode
-from ..source import DirectReading, Place, Reading
+from ..source import DirectReading, Pass, Reading, Source
 
 
-class MapDataset(Dataset[tuple[Any, ...]]):
+class MapDataset(Source, Dataset[tuple[Any, ...]]):
     """Base of datasets whose samples are read by index, as columns.
 
     A subclass sets `fields` and `kinds` by `_set_fields`, and defines `__len__`, `read_columns` and `fingerprint`.
@@ -31,13 +32,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     """
 
     blocking = False
-    uses_dali = False
-    inline = False
-    endless = whole_batches = False
-    fields: tuple[str, ...]
-    kinds: dict[str, Kind]
     paths: list[str] | None = None
-    transform: Any = None
 
     def _set_fields(self, fields: Sequence[str], kinds: dict[str, Kind]) -> None:
         self.fields, self.kinds = Fields.choose(fields, kinds)
@@ -68,8 +63,13 @@ class MapDataset(Dataset[tuple[Any, ...]]):
         paths = [self.path(i) for i in plain] if "path" in self.fields else None
         return Fields(self.fields, self.kinds).fill(columns, indices, paths)
 
-    def reading(self, place: Place) -> Reading:
-        """What reads for one pass of a loader."""
+    def bind(self, options: Options) -> Source:
+        super().bind(options)
+        if not len(self):
+            raise ValueError("the dataset is empty")
+        return self
+
+    def open(self, pass_: Pass) -> Reading:
         return DirectReading(self.read, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
