@@ -49,8 +49,12 @@ def write(tmp_path):
         ({"prefetch_queue_depth": 0}, ValueError, "prefetch_queue_depth must be"),
         ({"shuffle": True}, ValueError, '"full", "window" or False'),
         ({"virtual_shards": 0}, ValueError, "virtual_shards must be"),
-        ({"fields": ("image",)}, ValueError, "outputs of File in their order"),
-        ({"fields": ("image", "image")}, ValueError, "in their order"),
+        (
+            {"fields": ("image",)},
+            ValueError,
+            "fields must be 2 different names, one for each of image, label in this order",
+        ),
+        ({"fields": ("image", "image")}, ValueError, "2 different names"),
         ({"fields": ("image", "label", "path")}, ValueError, "does not tell"),
         ({"kinds": {"photo": "encoded"}}, ValueError, "kinds must be of the fields"),
     ],
@@ -399,5 +403,5 @@ def test_no_paths_and_no_arrays(tmp_path):
     with pytest.raises(TypeError, match="paths must be one path or several, got 3"):
         td.TarDataset(3, ["jpg"])
     (tmp_path / "x.npy").write_bytes(b"text")
-    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file"):
+    with pytest.raises(ValueError, match=r"x\.npy is not a \.npy file"):
         readers.Numpy(file_root=tmp_path)

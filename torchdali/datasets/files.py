@@ -9,9 +9,10 @@ from typing import Any
 
 from ..batch import Column, Columns, Kind, take
 from ..checks import nearest_path
+from ..columns import as_column, same_shape
 from ..fingerprint import files_digest
 from ..formats.files import as_root, read_file
-from .base import MapDataset, as_column, same_shape
+from .base import MapDataset
 
 
 class FileDataset(MapDataset):

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, take
+from ..columns import as_column, same_shape
 from ..fingerprint import files_digest
 from ..formats.files import as_root
 from ..formats.npy import as_npy
 from ..paths import expand
 from ..storage import is_remote, open_storage
-from .base import MapDataset, as_column, same_shape
+from .base import MapDataset
 
 
 class NumpyDataset(MapDataset):

@@ -11,7 +11,7 @@ from ..fingerprint import files_digest
 from ..formats.fits import count_hdus
 from .base import Output
 from .checks import check_files, listed_files
-from .video import OnGPU
+from .on_gpu import OnGPU
 
 CHECKED = 1000  # files that are looked at
 DEFAULT = [2]  # the first HDU after the primary one

@@ -17,6 +17,7 @@ from ..formats.video import Entry, check_whole, read_list
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
 from .known import KnownReader
+from .on_gpu import OnGPU
 
 FARTHEST = 2**30  # frames; DALI counts in 32 bits
 
@@ -164,17 +165,6 @@ class ExperimentalVideo(Sequences):
                 if any(text in str(error) for text in ("The number of input samples: 0", "No files were read")):
                     return 0
                 raise ValueError(f"{self.name}: {first_line(error)}") from error
-
-
-class OnGPU(KnownReader):
-    """The base of readers that need a GPU: `device="cuda"` at the loader."""
-
-    def __len__(self) -> int:
-        if self._length is None and torch.cuda.is_available():
-            device = torch.device("cuda", torch.cuda.current_device())
-            with _dali.context(1, device):
-                self._length = int(self.make(0, 1, 1, 0, 1, device).get_metadata()["epoch_size"])
-        return super().__len__()
 
 
 class Video(OnGPU, Sequences):
