@@ -96,7 +96,9 @@ def test_fields_and_ragged():
     assert set(first) == {"picture", "number", "index"} and torch.equal(first["number"], first["index"])
     ragged = td.PythonDataset(S.Forms("named"), ragged=["data"])
     assert isinstance(next(iter(loader(ragged))).data, Padded)
-    with pytest.raises(ValueError, match="2 different names"):
+    with pytest.raises(
+        ValueError, match="fields must be 2 different names, one for each of image, label in this order"
+    ):
         next(iter(loader(td.PythonDataset(S.Forms("tuple"), fields=["one"]))))
     with pytest.raises(ValueError, match="ragged must name fields"):
         next(iter(loader(td.PythonDataset(S.Forms("named"), ragged=["nope"]))))
