@@ -574,7 +574,7 @@ def test_what_a_source_without_an_end_can_not_do(source):
 
 
 def test_an_iterable_is_not_sought():
-    """It knows no place but those of its states."""
+    """It can only go on where a state says."""
     with loader(S.Stream(), shuffle=False) as one:
         with pytest.raises(ValueError, match=r"can't be sought.*load a state"):
             one.seek(0, 2)
@@ -609,7 +609,7 @@ def test_loaders_may_share_a_source():
         assert one.source.pools is not other.source.pools
 
 
-def test_a_loader_pickles_behind_a_pass_over_an_iterable():
+def test_a_loader_pickles_after_a_pass_over_an_iterable():
     one = loader(S.Stream(), shuffle=False)
     next(iter(one))
     other = pickle.loads(pickle.dumps(one))

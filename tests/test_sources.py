@@ -1,4 +1,4 @@
-"""Map-style datasets of Python code: bad first samples, faults on their way to the caller, and who is left behind."""
+"""Map-style datasets of Python code: bad first samples, errors on their way to the caller, and ends."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_two_passes_over_workers_that_stay():
 
 
 def test_workers_of_an_open_pass_can_be_left_open():
-    """Workers that stay do not finish what nobody waits for."""
+    """Workers that stay do not finish batches that are not needed."""
     with loader(S.Slow(), 2, persistent_workers=True, batch_size=2, prefetch_factor=6) as one:
         next(iter(one))
         begin = time.monotonic()
