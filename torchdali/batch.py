@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -22,10 +22,6 @@ Kind = Literal["encoded", "image", "array", "number", "object"]
 PIXELS = ("encoded", "image")  # what transforms act on
 Column = Sequence[Any] | NDArray[Any]  # one value a sample
 Columns = dict[str, Column]
-
-
-BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
-"""Fields that the loader adds beside a source's own: which sample it is, its file, and whether it counts."""
 
 
 class Objects(list[Any]):
@@ -68,22 +64,6 @@ class BadSample(NamedTuple):
     stage: str
     reason: str
     substitute: int | None  # the index that took its place, None where the error was raised
-
-
-def with_beside(
-    columns: Columns,
-    fields: Iterable[str],
-    indices: NDArray[np.int64],
-    valid: NDArray[np.bool_],
-    path: Callable[[int], str | None],
-) -> Columns:
-    """The columns in the order of the fields, with those of `BESIDE` that are among them and not in the columns."""
-    beside: dict[str, Callable[[], Column]] = {
-        "index": lambda: indices,
-        "path": lambda: [path(index) for index in indices.tolist()],
-        "valid": lambda: valid,
-    }
-    return {name: columns[name] if name in columns else beside[name]() for name in fields}
 
 
 def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:

@@ -14,11 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..batch import BESIDE as BESIDE
-from ..batch import Column, Columns, Kind, with_beside
+from ..batch import Column, Columns, Kind
 from ..checks import nearest_path
 from ..pillow import decode
 from ..source import DirectReading, Place, Reading
+
+BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
+"""Fields that any dataset can be asked for: the loader knows them."""
 
 
 class MapDataset(Dataset[tuple[Any, ...]]):
@@ -74,15 +76,19 @@ class MapDataset(Dataset[tuple[Any, ...]]):
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """All columns of some samples, in the order of `fields`; image files stay encoded."""
-        valid = np.ones(len(indices), np.bool_)
-        return with_beside(self._read_own(indices), self.fields, np.asarray(indices, np.int64), valid, self.path)
-
-    def _read_own(self, indices: NDArray[np.int64]) -> Columns:
-        return self.read_columns([int(i) for i in indices], [name for name in self.fields if name not in BESIDE])
+        plain = [int(i) for i in indices]
+        columns = self.read_columns(plain, [name for name in self.fields if name not in BESIDE])
+        beside: Columns = {
+            "index": np.asarray(indices, np.int64),
+            "valid": np.ones(len(plain), np.bool_),
+        }
+        if "path" in self.fields:
+            beside["path"] = [self.path(i) for i in plain]
+        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
     def reading(self, place: Place) -> Reading:
         """What reads for one pass of a loader."""
-        return DirectReading(self._read_own, self.blocking)
+        return DirectReading(self.read, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """One sample to look at, in the order of `fields`: images decoded as uint8 [C, H, W], numbers as torch scalars.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _dali
-from ..batch import Columns, with_beside
+from ..batch import Columns
 from ..errors import leave_frame
 from ..order import Rows, rows_of
 from ..pillow import readable, transcode
@@ -73,13 +73,14 @@ class Fetcher:
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
-        samples, path = work.samples, self.source.path
-        work.columns = with_beside(columns, self.plan.kinds, samples.indices, work.valid, path)
+        work.columns = dict(columns)
+        if "valid" in columns:
+            work.columns["valid"] = work.valid
         for name in self.plan.encoded:
             work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
         for name in self.plan.inputs:
             if self.plan.kinds[name] == "array":
-                check_arrays(name, columns[name], samples.indices.tolist())  # DALI would convert them
+                check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them
         sizes: FieldSizes = {}
         for name in self.plan.pixels:
             column = work.columns[name]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..batch import Columns, Kind
 from ..datasets.base import BESIDE
 from ..errors import leave_frame
-from ..order import Rows
+from ..order import Rows, rows_of
 from ..seeding import preserved
 from ..source import Lent, Place, Reading
 from ..workers import Task, WorkerPool
@@ -143,9 +145,12 @@ class PythonSource:
         """There are no files that anybody knows of."""
         return None
 
-    def finish(self, columns: Columns) -> Columns:
-        """The samples' own columns of a result, in the order of the fields."""
-        return {name: columns[name] for name in self.fields if name in columns}
+    def finish(self, columns: Columns, rows: Rows) -> Columns:
+        """Columns as they came, with index and valid, in the order of the fields."""
+        if self.endless:
+            rows = rows_of(rows, size_of(columns))
+        beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
+        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
 
 def size_of(columns: Columns) -> int:
@@ -190,7 +195,7 @@ class LocalReading:
                 columns = self._job(self._payload(rows), seen.append)
         except Exception as error:
             raise mark(_not_stopping(error), seen, None) from error.__cause__
-        return self._source.finish(columns), _ends(columns)
+        return self._source.finish(columns, rows), _ends(columns)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         for some in rows:
@@ -222,19 +227,22 @@ class PooledReading:
         self._single: WorkerPool | None = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+        asked: list[Rows] = []
         crew = self._source.crew
 
         def tasks() -> Iterator[Task]:
             for number, some in enumerate(rows):
+                asked.append(some)
                 yield Task(number, self._payload(some))
 
         pool = self._pool
         try:
             for result in pool.run(tasks()):
+                some = asked.pop(0)
                 if result.error is not None:
                     yield mark(result.error, [result.index], result.worker)
                     continue
-                columns = self._source.finish(result.columns)
+                columns = self._source.finish(result.columns, some)
                 if size_of(columns) >= self._smallest:
                     yield Lent(columns, result.release)
                 else:
@@ -251,7 +259,7 @@ class PooledReading:
         (result,) = self._single.run([Task(0, self._payload(rows))])
         if result.error is not None:
             raise mark(result.error, [result.index], result.worker)
-        return self._source.finish(result.columns)
+        return self._source.finish(result.columns, rows)
 
     def cancel(self) -> None:
         """End the stream without waiting for the workers; any thread may call it."""

@@ -238,7 +238,7 @@ class IterableReading:
         return columns
 
     def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
-        finished = self._source.finish(columns)
+        finished = self._source.finish(columns, some)
         snapshot = {"turn": (worker + 1) % self._count, "workers": [dict(one) for one in self._workers]}
         snapshot["rank"] = self._rank
         return Lent(finished, release, snapshot)

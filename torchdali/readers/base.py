@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import _dali, distributed
-from ..batch import Column, Columns, Kind, with_beside
+from ..batch import Column, Columns, Kind
 from ..checks import integer
 from ..datasets.base import BESIDE, digest
 from ..errors import ReaderError, StateMismatchError
@@ -148,18 +148,18 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         self.kinds = {name: given[name] if name in given else BESIDE[name] for name in fields}
 
     def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
-        """The columns of some rows from DALI's outputs.
+        """The fields of some rows from DALI's outputs.
 
         Raises:
             ValueError: another number of outputs than fields, or values that can't be what the field holds.
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
-        columns: Columns = {
-            output.name: _column(output, values) for output, values in zip(self.outputs, outputs, strict=True)
-        }
+        columns: Columns = {"index": positions, "valid": np.ones(len(positions), np.bool_)}
+        for output, values in zip(self.outputs, outputs, strict=True):
+            columns[output.name] = _column(output, values)
         self.check_columns(columns, positions)
-        return columns
+        return {name: columns[name] for name in self.fields}
 
     def uniform(self, name: str) -> bool:
         """Whether all samples of a field are known to have one shape."""
@@ -282,18 +282,9 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         first = start.samples_seen + (shard.rank - start.samples_seen) % shard.world_size
         own = np.arange(first, n, shard.world_size)
         parts = (own[i : i + place.batch_size] for i in range(0, len(own), place.batch_size))
-        asked: list[Indices] = []
-
-        def rows() -> Iterator[Rows]:
-            for part in parts:
-                asked.append(part)
-                yield Rows(part, part.astype(np.uint64))
-
-        for columns in self.reading(place).stream(rows()):
+        for columns in self.reading(place).stream(Rows(part, part.astype(np.uint64)) for part in parts):
             if isinstance(columns, Exception):
                 raise columns
-            part = asked.pop(0)
-            columns = with_beside(columns, self.fields, part, np.ones(len(part), np.bool_), self.path)
             values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
             for sample in zip(*values, strict=True):
                 at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))
