@@ -29,9 +29,9 @@ class Eager:
 
     def __init__(self, fetcher: Fetcher, sync: bool = False) -> None:
         ndd = _dali.dynamic()
-        self.plan, self.device = fetcher.plan, fetcher.place.device
+        self.plan, self.device = fetcher.plan, fetcher.pass_.device
         self.stream = _dali.lease_stream(self, self.device)
-        self._context = _dali.context(fetcher.place.num_threads, self.device, self.stream)
+        self._context = _dali.context(fetcher.pass_.num_threads, self.device, self.stream)
         self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
         self.kind = "gpu" if self.stream else "cpu"
         self.program = Program(fetcher, self.kind, self.stream)

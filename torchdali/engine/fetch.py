@@ -6,7 +6,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,27 +13,27 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..batch import Columns
 from ..errors import leave_frame
-from ..order import Rows, rows_of
+from ..order import Rows, Step
 from ..pillow import readable, transcode
 from ..rand import Rand
 from ..signature import check_arrays
-from ..source import Lent, Place, Source
+from ..source import Failed, Lent, Pass, Source
 from ..state import Position
 from .plan import FieldSizes, Plan
-from .work import Step, Work
+from .work import Work
 
 
 class Fetcher:
     """The first stage: read the samples, look into the files' headers, draw parameters."""
 
-    def __init__(self, source: Source, place: Place, plan: Plan) -> None:
-        self.source, self.place, self.plan = source, place, plan
-        self.reading = source.reading(place)
+    def __init__(self, source: Source, pass_: Pass, plan: Plan) -> None:
+        self.source, self.pass_, self.plan = source, pass_, plan
+        self.reading = source.open(pass_)
         self._local = threading.local()
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
-        return Rand(self.place.seed, self.place.key, work.samples.keys)
+        return Rand(self.pass_.seed, self.pass_.key, work.samples.keys)
 
     def works(self, steps: Iterable[Step], busy: dict[str, Position]) -> Iterator[Work]:
         """The steps with columns, draws and sizes filled in, or an error; `busy` says which step is read."""
@@ -50,26 +49,26 @@ class Fetcher:
             for columns in stream:
                 work = asked.popleft()
                 try:
-                    if isinstance(columns, Exception):
+                    if isinstance(columns, Failed):
+                        work.error, work.failed = columns.error, columns
+                    elif isinstance(columns, Exception):
                         raise columns
-                    if self.source.endless:
-                        self._fit(work, columns)
-                    work.read = columns
-                    if isinstance(columns, Lent):
-                        work.release, work.snapshot = columns.release, columns.snapshot
-                    self.enter(work, columns)
+                    else:
+                        self._fill(work, columns)
                 except Exception as error:
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work
 
-    def _fit(self, work: Work, columns: Columns) -> None:
-        """Make the step as long as what came."""
-        size = max(len(column) for column in columns.values())
-        work.samples, work.valid = rows_of(work.samples, size), np.ones(size, np.bool_)
-        if not self.source.whole_batches:  # of those, positions count batches
-            end = work.step.end._replace(samples_seen=work.step.start.samples_seen + size)
-            work.step = replace(work.step, end=end)
+    def _fill(self, work: Work, columns: Columns) -> None:
+        if work.step.counts is not None:
+            # The step is as long as what came.
+            work.step = work.step.resized(max(len(column) for column in columns.values()))
+            work.samples, work.valid = work.step.rows, work.step.valid
+        work.read = columns
+        if isinstance(columns, Lent):
+            work.release, work.snapshot = columns.release, columns.snapshot
+        self.enter(work, columns)
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
@@ -94,5 +93,5 @@ class Fetcher:
     def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
         # A context for each thread that comes here; of this device, since the default one would be GPU 0.
         if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.place.device)
+            self._local.context = _dali.context(1, self.pass_.device)
         return _dali.image_sizes(encoded, self._local.context)

@@ -106,11 +106,11 @@ class Program:
     def _call(
         self, k: int, ops: _dali.Ops, sample: dict[str, Any], work: Work, rand: Rand, feed: Feed
     ) -> dict[str, Any]:
-        function, start, place = self.plan.steps[k], work.step.start, self._fetcher.place
+        function, start, pass_ = self.plan.steps[k], work.step.start, self._fetcher.pass_
         assert isinstance(function, Function)
         if self._stream:
             self._stream.synchronize()  # the function may decode, onto memory that operators before it still use
-        seed = derive(shard_seed(place.seed, place.shard.rank), start.key, start.samples_seen, k) % 2**63
+        seed = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k) % 2**63
         child = rand.child(k)
 
         def feed_call(call: Call) -> Any:

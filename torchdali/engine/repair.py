@@ -77,7 +77,7 @@ class Repair:
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
-        if _final(error, read=bool(work.read)) or (hasattr(error, "__torchdali_sample__") and self._policy == "raise"):
+        if _final(error, read=bool(work.read)) or (work.failed is not None and self._policy == "raise"):
             raise error
         samples = work.samples
         found = {
@@ -166,7 +166,7 @@ class Repair:
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.place.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy
