@@ -18,7 +18,7 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks batch fingerprint signature",
+    "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "distributed agreement storage paths",
     "order": "state order drawn",

@@ -23,8 +23,8 @@ from .errors import StateMismatchError, leave_frame
 from .options import Options
 from .order import Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
+from .storage import THREADS
 
-THREADS = 16  # that read where reading waits for a disk or a network
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..checks import integer
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Rows
 from ..source import Pass, Reading
 from .callback_job import CallbackDescribe, CallbackJob, CallbackRead

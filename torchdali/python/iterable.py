@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch.utils.data import IterableDataset
 
 from ..checks import one_of
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..options import Options
 from ..source import Pass, Reading
 from ..state import Position

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Rows
 from ..source import Pass, Reading
 from .mapped_job import MapDescribe, MapJob, MapRead

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..batch import Columns, Kind
-from ..datasets.base import BESIDE
+from ..fields import BESIDE
 from ..options import Options
 from ..order import Endless, Order, Rows
 from ..source import Failed, Source

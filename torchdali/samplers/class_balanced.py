@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..checks import integer
-from ..datasets.base import as_column, digest
+from ..columns import as_column
+from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
 from ..rand import derive, fold

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import integer
-from ..datasets.base import digest
 from ..distributed import Shard
+from ..fingerprint import digest
 from ..order import Batching, Cut, Epoch, Indices, Order, Rows, own_rows
 from ..permutation import Permutation, permute_each
 from ..rand import derive, fold

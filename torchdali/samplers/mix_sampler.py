@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import integer
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
 from ..rand import derive, fold
