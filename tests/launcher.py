@@ -150,7 +150,6 @@ def serve() -> None:
     """Fork an agent for each request, until the tests' process ends."""
     client = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for agents
     while length := client.recv(4, socket.MSG_WAITALL):
         data = client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
         _, fds, _, _ = socket.recv_fds(client, 1, 3)
@@ -161,11 +160,19 @@ def serve() -> None:
         gc.freeze()
         if not os.fork():
             client.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _run_ranks(request, *fds)
         for fd in fds:
             os.close(fd)
+        _reap(os.WNOHANG)
+    _reap(0)
     os._exit(0)
+
+
+def _reap(options: int) -> None:
+    """Wait for the agents that have ended, or for all."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, options)[0]:
+            pass
 
 
 def _run_ranks(request: dict[str, Any], report: int, *output: int) -> None:
