@@ -56,8 +56,10 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         own = np.arange(first, n, shard.world_size)
         parts = (own[i : i + pass_.batch_size] for i in range(0, len(own), pass_.batch_size))
         for columns in self.open(pass_).stream(own_rows(part) for part in parts):
-            if not isinstance(columns, dict):
-                raise columns.error if isinstance(columns, Failed) else columns
+            if isinstance(columns, Failed):
+                raise columns.error
+            if isinstance(columns, Exception):
+                raise columns
             values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
             for sample in zip(*values, strict=True):
                 at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))
