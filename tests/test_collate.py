@@ -155,3 +155,10 @@ def test_a_source_may_refuse_a_sample_of_another_dtype(tmp_path):
     dataset = Checked(tmp_path, fields=("array", "valid"))
     batches = list(td.DataLoader(dataset, 2, device="cpu", on_bad_sample="substitute"))
     assert [valid.tolist() for _, valid in batches] == [[True, True], [False, True]]
+
+
+def test_index_and_path_alone(folder):
+    """They are the loader's: a source without fields of its own still has them."""
+    dataset = td.ImageFolder(folder, fields=("path", "index"))
+    (paths, index), *_ = td.DataLoader(dataset, 5, shuffle=True, device="cpu")
+    assert [dataset.paths[i] for i in index.tolist()] == paths

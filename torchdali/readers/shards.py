@@ -50,7 +50,7 @@ class Sharded(Protocol):
         """Make DALI's reader for one shard, after `age` rows of its epoch."""
         ...
 
-    def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
+    def columns(self, outputs: Sequence[Column]) -> Columns:
         """Make the columns of some rows from DALI's outputs."""
         ...
 
@@ -130,7 +130,7 @@ class ShardedReading(Reading):
         if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
             # By far the most common case: one shard, and the rows after those that were read last.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
-            return self._reader.columns(cursor.read(n), positions)
+            return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
@@ -142,7 +142,7 @@ class ShardedReading(Reading):
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
-        return self._reader.columns([_stack(output) for output in outputs], positions)
+        return self._reader.columns([_stack(output) for output in outputs])
 
     def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
         """Give the shard's cursor, made anew where it stands elsewhere."""
