@@ -326,6 +326,7 @@ class DataLoader:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
+            plan.check_padding(self.options.padding, self.source.dtype)
             self._plan = plan
         return self._plan
 
