@@ -88,7 +88,7 @@ class Plan:
     def transform(self, k: int) -> Transform:
         """Step k; a function counts as one without parameters."""
         step = self.steps[k]
-        return step if isinstance(step, Transform) else Transform()
+        return step if isinstance(step, Transform) else _NOTHING
 
     def _uniform(self, name: str, uniform: bool | None) -> bool | None:
         for step in self.steps:
@@ -179,6 +179,16 @@ class Plan:
         """The device part as runs of transforms; a function stands behind each but perhaps the last."""
         ends = [k for k in self.functions if k < self.split]
         return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
+
+
+class _Nothing(Transform):
+    """A function, as a step that has no parameters."""
+
+    def transform(self, ops: Any, image: Any) -> Any:
+        return image
+
+
+_NOTHING = _Nothing()
 
 
 def _flatten(transform: Any) -> list[Transform | Function]:

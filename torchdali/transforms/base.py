@@ -1,12 +1,12 @@
-"""What a transform is.
+"""The base of transforms, and checks of their arguments.
 
 A transform is split as in torchvision v2: `make_params` draws what is random, on the host, for all samples of a batch
-at once; the rest only computes.  It has up to two forms, which follow the same parameters:
+at once; the rest only computes.  It has one form or two, which follow the same parameters:
 
     transform       on batches, in DALI's operators; written once, runs eagerly and inside a pipeline, on CPU and GPU
     transform_host  on one sample, in torch on the CPU, where that is faster or truer (torchvision's own kernels)
 
-The engine runs the host form on the CPU for everything behind the last step that has none.
+On the CPU, the engine runs the host forms of all steps after the last one that has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -38,19 +38,39 @@ _PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes
 class Transform:
     """Base of torchdali's transforms.  Subclasses are frozen dataclasses and act on all image fields of a sample.
 
-    A subclass names the params that its forms take: `def transform(self, ops, image, start, shape)`.  The properties
-    say what the engine may do with it; a subclass for which one always holds writes `windowed = True`.
+    A subclass defines one form at least, and names the params that it takes: `def transform(self, ops, image, start,
+    shape)`.  The properties say what the engine may do with it; a subclass for which one always holds writes
+    `windowed = True`.
+
+    Raises:
+        TypeError: the subclass defines no form, or not one that it says it has.
     """
 
-    @property
-    def on_host(self) -> bool:
-        """There is a `transform_host`."""
-        return True
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        forms = {"on_dali": cls._defines("transform"), "on_host": cls._defines("transform_host")}
+        if not any(forms.values()):
+            raise TypeError(
+                f"{cls.__name__} must define at least one form: transform (in DALI's operators) or transform_host (in "
+                "torch, on the CPU)"
+            )
+        for (flag, defined), method in zip(forms.items(), ("transform", "transform_host"), strict=True):
+            if getattr(cls, flag) is True and not defined:
+                raise TypeError(f"{cls.__name__} must define {method}, since it says {flag} = True")
+        return super().__new__(cls)
+
+    @classmethod
+    def _defines(cls, form: str) -> bool:
+        return getattr(cls, form) is not getattr(Transform, form)
 
     @property
     def on_dali(self) -> bool:
-        """There is a `transform`."""
-        return True
+        """There is a `transform`; a subclass may say that its own does not serve all arguments."""
+        return self._defines("transform")
+
+    @property
+    def on_host(self) -> bool:
+        """There is a `transform_host`; a subclass may say that its own does not serve all arguments."""
+        return self._defines("transform_host")
 
     @property
     def needs_sizes(self) -> bool:

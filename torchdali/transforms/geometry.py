@@ -34,8 +34,6 @@ class Decode(Transform):
     the crop's window is decoded, with the same pixels as from the whole image.  On a GPU whole images are decoded.
     """
 
-    on_host = False
-
     def transform(self, ops: Ops, image: Any, start: Any = None, shape: Any = None) -> Any:
         if start is None:
             return ops.decoders.image(image, device=ops.decoder_device)
