@@ -15,7 +15,7 @@ from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
 from ..order import Rows
 from ..pillow import readable, transcode
-from ..rand import Rand
+from ..rand import Key, Rand
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -166,7 +166,7 @@ class Repair:
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(Key.SUBSTITUTE)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy

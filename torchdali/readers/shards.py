@@ -17,7 +17,7 @@ from .. import _dali
 from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame
 from ..order import Epoch, Indices, Order, Rows, own_rows
-from ..rand import derive
+from ..rand import Key, derive
 from ..source import Pass, Reading
 from ..state import Position
 from .cursor import Cursor
@@ -91,7 +91,7 @@ class ShardedReading(Reading):
         self._n = len(reader)
         self._shards = reader.num_shards(pass_.shard.world_size)
         seed = pass_.seed if reader.seed is None else reader.seed
-        self._generator = 1 + derive(seed, 0x4EAD, pass_.key) % (2**31 - 2)
+        self._generator = 1 + derive(seed, Key.READER, pass_.key) % (2**31 - 2)
         self._order = shard_order(self._n, self._shards)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
