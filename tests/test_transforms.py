@@ -250,7 +250,7 @@ def test_the_forms_of_a_transform_are_seen_from_its_methods(make):
     ):
         for image, inverted in zip(plain, rows(make(transform, shuffle=False)), strict=True):
             assert torch.equal(255 - image, inverted)
-    with pytest.raises(ValueError, match=r"InvertOnHost.* has only a CPU form and can't run in front of a function"):
+    with pytest.raises(ValueError, match=r"InvertOnHost.* has only a CPU form and can't run before a function"):
         make(T.Compose([InvertOnHost(), through]))
     assert pickle.loads(pickle.dumps(Invert())).on_dali
 
@@ -278,7 +278,7 @@ def test_a_padding_of_the_host(make):
     """Only torch reflects."""
     transform = T.RandomCrop(60, padding=20, padding_mode="reflect")
     assert_same_stream(*(lambda engine=engine: make(transform, engine=engine) for engine in ("eager", "pipeline")))
-    with pytest.raises(ValueError, match=r"RandomCrop\(.*'reflect'\) has only a CPU form and can't run in front of a"):
+    with pytest.raises(ValueError, match=r"RandomCrop\(.*'reflect'\) has only a CPU form and can't run before a fu"):
         make(T.Compose([transform, through]))
     with pytest.raises(ValueError, match="has only a CPU form and can't run on a GPU"):
         Plan(transform, {"image": "encoded"}, "cuda", lambda name: False)

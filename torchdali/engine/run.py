@@ -119,7 +119,7 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         if not s.plan.steps:
-            # There is nothing to do but to read: one thread takes the interpreter from nobody.
+            # There is only reading to do, and one thread needs the interpreter to itself.
             self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
             return
         first = self._start(fetch, 1, "read")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Sizes = NDArray[np.int64]
 """[N, 2]: height and width of each image."""
 Params = dict[str, NDArray[Any]]
-"""Arrays of one row a sample."""
+"""Arrays with one row per sample."""
 
 MODES = ("bilinear", "bicubic", "nearest", "nearest-exact")
 _PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes Pillow's constants too
@@ -89,11 +89,11 @@ class Transform:
         return False
 
     def dali_params(self, params: Params) -> list[str]:
-        """Which of the params `transform` takes."""
+        """The names of the params that `transform` takes."""
         return list(params)
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        """Parameters of every sample, and the images' sizes afterwards.
+        """Draw the parameters of every sample, and give the images' sizes after the transform.
 
         Args:
             rand: random numbers, the same for each field of a sample.
@@ -104,7 +104,7 @@ class Transform:
     # `*args: Any, **params: Any` accepts subclasses that name their params (typing's rule for such a pair).
 
     def transform(self, ops: Ops, image: Any, *args: Any, **params: Any) -> Any:
-        """The DALI form.
+        """Transform a batch, in DALI's operators.
 
         Args:
             ops: DALI's operators.
@@ -116,11 +116,11 @@ class Transform:
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *args: Any, **params: Any
     ) -> torch.Tensor:
-        """The host form.
+        """Transform one image, in torch on the CPU.
 
         Args:
             image: [C, H, W], channels last in memory; it is not changed.
-            out: where the result may be written, if the caller has a place for it.
+            out: memory that the result may be written to, or None.
             **params: the sample's rows of the params, as plain numbers and lists of them.
 
         Returns:
@@ -200,9 +200,9 @@ def functional() -> ModuleType:
 
 
 def check_channels(image: Any, channels: int, what: str) -> None:
-    """Raise unless a batch of DALI has so many channels: some operators then write or read beside their memory.
+    """Raise unless a batch of DALI has this number of channels: with others, some operators leave their memory.
 
-    A node of a pipeline has nothing to show; the same code has run eagerly on a sample of the data before it is traced.
+    A pipeline's node does not tell; but the same code has run eagerly, on a sample of the data, before it is traced.
 
     Raises:
         ValueError: it has others.
@@ -214,20 +214,20 @@ def check_channels(image: Any, channels: int, what: str) -> None:
 
 
 def is_integer(value: Any, smallest: int) -> bool:
-    """An integer of Python or numpy, no bool, and at least `smallest`."""
+    """Whether a value is an integer of Python or numpy, no bool, and at least `smallest`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= smallest
 
 
 def is_number(value: Any) -> bool:
-    """A real number of Python or numpy, and no bool."""
+    """Whether a value is a real number of Python or numpy, and no bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
-    """(height, width) from torchvision's int or sequence of one or two.
+    """Make (height, width) of torchvision's int, or sequence of one or two.
 
     Raises:
-        ValueError: something else, or none that is positive.
+        ValueError: it is something else, or not positive.
     """
     values = tuple(size) if isinstance(size, Sequence) else (size,)
     values = values * 2 if len(values) == 1 else values
@@ -237,7 +237,7 @@ def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
 
 
 def mode_name(interpolation: Any) -> str:
-    """The name of torchvision's InterpolationMode, of Pillow's constant, or the name itself.
+    """Give the name of torchvision's InterpolationMode or of Pillow's constant; a name stays as it is.
 
     Raises:
         ValueError: an unknown one.
@@ -250,7 +250,7 @@ def mode_name(interpolation: Any) -> str:
 
 
 def check_antialias(antialias: Any) -> None:
-    """Raise unless it is a word of torchvision.
+    """Raise unless it is a value that torchvision takes.
 
     Raises:
         ValueError: it isn't.
@@ -272,10 +272,10 @@ def probability(p: Any) -> None:
 def number_pair(
     value: Any, name: str, limits: tuple[float, float] = (0, np.inf), what: str = "(low, high)"
 ) -> tuple[float, float]:
-    """(low, high) within `limits`.
+    """Make a pair of floats, (low, high) within `limits`.
 
     Raises:
-        ValueError: no pair of numbers, or outside `limits`, or low > high.
+        ValueError: it is no pair of numbers, is outside `limits`, or has low > high.
     """
     if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(number) for number in value):
         raise ValueError(f"{name} must be {what}, got {value!r}")
@@ -287,16 +287,16 @@ def number_pair(
 def number_range(
     value: Any, name: str, center: float | None = None, limits: tuple[float, float] = (0, np.inf)
 ) -> tuple[float, float]:
-    """(low, high) from torchvision's number or pair.
+    """Make (low, high) of torchvision's number or pair.
 
     Args:
         value: a pair, or a number x that stands for [center - x, center + x] within `limits`, or for [x, x].
         name: for messages.
         center: None: numbers stand for themselves.
-        limits: what must hold low and high.
+        limits: the range of low and high.
 
     Raises:
-        ValueError: no number or pair, or outside `limits`.
+        ValueError: it is no number or pair, or is outside `limits`.
     """
     if isinstance(value, Sequence) and len(value) == 1:
         value = value[0]
@@ -308,10 +308,10 @@ def number_range(
 
 
 def channel_numbers(values: Any, name: str) -> tuple[float, ...]:
-    """One finite number for each channel.
+    """Make one finite number for each channel.
 
     Raises:
-        ValueError: something else.
+        ValueError: it is something else.
     """
     numbers = values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else values
     if not isinstance(numbers, Sequence) or not numbers or not all(is_number(v) and np.isfinite(v) for v in numbers):
