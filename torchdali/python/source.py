@@ -7,12 +7,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
-
 from ..batch import Columns, Kind
 from ..fields import BESIDE
 from ..options import Options
-from ..order import Endless, Order, Rows
+from ..order import Endless, Order
 from ..source import Failed, Source
 from ..workers import Job, Task
 from .call import call, failed
@@ -193,13 +191,6 @@ class PythonSource(Source):
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-    def finish(self, columns: Columns, rows: Rows) -> Columns:
-        """Add index and valid to columns, and bring them into the order of the fields."""
-        if self.endless:
-            rows = rows.resized(size_of(columns))
-        beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
-        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
 
 def size_of(columns: Columns) -> int:
