@@ -265,8 +265,8 @@ def test_file_dataset_refuses(zoo: Path) -> None:
         (([zoo / "gone.png", file],), FileNotFoundError, "the first of 2 files does not exist: .*gone.png"),
         (([file], [1, 2]), ValueError, "labels must be one for each file, got 2 for 1 files"),
         (([file], []), ValueError, "labels must be one for each file, got 0 for 1 files"),
-        (([file], {"top.png": 1}), TypeError, "'labels' must be a list or an array of one value a sample, got dict"),
-        (([file], "a"), TypeError, "'labels' must be a list or an array of one value a sample, got str"),
+        (([file], {"top.png": 1}), TypeError, "'labels' must be a list or an array of one value per sample, got dict"),
+        (([file], "a"), TypeError, "'labels' must be a list or an array of one value per sample, got str"),
         (([file] * 2, [np.zeros(2), np.zeros((2, 2))]), TypeError, "'labels' must have one dtype and number of dim"),
         (([file] * 2, [np.zeros(2), np.zeros(2, np.int64)]), TypeError, r"got \[\('float64', 1\), \('int64', 1\)\]"),
     ]:
@@ -356,9 +356,9 @@ def test_in_memory_refuses() -> None:
         (lambda: InMemoryDataset(x=[1], y=[1, 2]), ValueError, r"one length, at least 1, got {'x': 1, 'y': 2}"),
         (lambda: InMemoryDataset(x=[1], fields=("y",)), ValueError, "fields must be different ones of x, index, path,"),
         (lambda: InMemoryDataset(index=[1]), ValueError, "index, path, valid have a meaning of their own, got the col"),
-        (lambda: InMemoryDataset(x=5), TypeError, "'x' must be a list or an array of one value a sample, got int"),
-        (lambda: InMemoryDataset(x=b"png"), TypeError, "'x' must be a list or an array of one value a sample, got byt"),
-        (lambda: InMemoryDataset(x={1, 2}), TypeError, "'x' must be a list or an array of one value a sample, got set"),
+        (lambda: InMemoryDataset(x=5), TypeError, "'x' must be a list or an array of one value per sample, got int"),
+        (lambda: InMemoryDataset(x=b"png"), TypeError, "'x' must be a list or an array of one value per sample, got by"),
+        (lambda: InMemoryDataset(x={1, 2}), TypeError, "'x' must be a list or an array of one value per sample, got se"),
         (lambda: InMemoryDataset(x=[picture(), picture()[0]]), TypeError, "'x' must have one dtype and number of dim"),
         (lambda: InMemoryDataset(x=[picture(), picture()[..., :1]]), TypeError, "'x' must all have 1 channel or all"),
     ]:  # fmt: skip

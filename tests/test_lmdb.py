@@ -370,7 +370,7 @@ def test_cut_in_front(large, cut, message):
 @pytest.mark.parametrize(
     "offset, message",
     [
-        (16, "no LMDB database, or damaged at offset 0"),
+        (16, "not an LMDB database, or is damaged at offset 0"),
         (4096 + 16, "damaged at offset 4096"),
         (20, "LMDB's format 1, got"),
     ],

@@ -81,7 +81,7 @@ def test_the_loader_leaves_the_order_to_the_reader(write):
 )
 def test_no_odd_number_reaches_dali(generator, epoch, age):
     """It loops for ever on some of them, and takes the others."""
-    with pytest.raises(ValueError, match="no state of a reader"):
+    with pytest.raises(ValueError, match="not a state of a reader"):
         reader_state(generator, epoch, age)
 
 
@@ -298,7 +298,7 @@ def test_tfrecord_files(write):
     with pytest.raises(ValueError, match=r"1\.tfrecord is cut off: the record at offset \d+"):
         make()
     path.write_bytes(whole[:8] + bytes(4) + whole[12:])
-    with pytest.raises(ValueError, match=r"1\.tfrecord is no TFRecord at offset 0"):
+    with pytest.raises(ValueError, match=r"1\.tfrecord is not a TFRecord at offset 0"):
         make()
     path.write_bytes(whole)
     index = root / "wrong.idx"
@@ -320,7 +320,7 @@ def test_recordio_files(write):
     assert len(list(reader)) == N
     data = (root / "data.rec").read_bytes()
     (root / "data.rec").write_bytes(struct.pack("<I", 7) + data[4:])
-    with pytest.raises(ValueError, match=r"data\.rec is no RecordIO at offset 0"):
+    with pytest.raises(ValueError, match=r"data\.rec is not RecordIO at offset 0"):
         readers.MXNet(path=root / "data.rec")
 
 

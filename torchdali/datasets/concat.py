@@ -17,9 +17,9 @@ Indices = NDArray[np.int64]
 
 
 class ConcatDataset(MapDataset):
-    """Datasets with the same fields, one behind the other; the field `index` counts through them, see `locate`.
+    """Datasets with the same fields, one after the other; the field `index` counts through them, see `locate`.
 
-    A loader makes it of torch's `ConcatDataset`, where that is of datasets of torchdali.
+    A loader makes it from torch's `ConcatDataset`, if that holds datasets of torchdali.
 
     Attributes:
         datasets: in their order.
@@ -53,7 +53,7 @@ class ConcatDataset(MapDataset):
 
     @property
     def transform(self) -> Any:
-        """The datasets' own, where all have the same one.
+        """The datasets' own transform, if all have the same one.
 
         Raises:
             ValueError: they differ.
@@ -64,7 +64,7 @@ class ConcatDataset(MapDataset):
         return first
 
     def locate(self, indices: Any) -> tuple[Indices, Indices]:
-        """Which dataset each index belongs to, by number, and its index there."""
+        """Give for each index the number of its dataset, and the index there."""
         found = np.asarray(indices, np.int64)
         numbers = np.searchsorted(self._ends, found, side="right")
         starts = np.append(0, self._ends[:-1])
@@ -84,7 +84,7 @@ class ConcatDataset(MapDataset):
         return dataset.path(int(own))
 
     def uniform(self, name: str) -> bool:
-        """Where each dataset's samples have one shape, and all the same."""
+        """Tell whether each dataset's samples have one shape, and all datasets the same."""
         if len(self.datasets) > 1 and self.kinds[name] != "number":
             shapes = self._shapes.get(name, [])
             if len(shapes) < len(self.datasets) or len(set(shapes)) > 1:
@@ -92,11 +92,11 @@ class ConcatDataset(MapDataset):
         return all(dataset.uniform(name) for dataset in self.datasets)
 
     def fingerprint(self) -> str:
-        """Of the datasets' own, in their order."""
+        """Hash the datasets' fingerprints, in their order."""
         return f"{len(self)} of {len(self.datasets)} datasets {digest([d.fingerprint() for d in self.datasets])}"
 
     def _compare(self) -> dict[str, list[tuple[int, ...]]]:
-        """The shapes of the datasets' first samples, once their types are known to be the same.
+        """Check that the datasets' first samples have the same types, and give their shapes.
 
         Raises:
             TypeError: they differ; numpy and DALI would convert silently, one way in this batch and another in that.

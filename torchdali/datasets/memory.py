@@ -16,7 +16,7 @@ from .base import MapDataset
 class InMemoryDataset(MapDataset):
     """Columns of values: `InMemoryDataset(image=images, label=labels)`.
 
-    What a column holds is seen from its values:
+    The kind of a column follows from its values:
 
         bytes                             image files, decoded by the loader
         uint8 arrays [H, W, 1 or 3]       decoded images; one array [N, H, W, C] or a list of any sizes
@@ -26,12 +26,12 @@ class InMemoryDataset(MapDataset):
 
     Args:
         columns: the columns by name, instead of or beside keyword arguments.
-        fields: names in the order that batches shall have, also index and valid; by default the columns' order.
+        fields: names in the order that batches have, also index and valid; by default the columns' order.
 
     Raises:
         ValueError: no columns, empty ones or of different lengths, none or unknown fields, a column of the name index,
             path or valid.
-        TypeError: something else than columns; arrays in one column that differ in dtype or number of dimensions, or
+        TypeError: anything but columns; arrays in one column that differ in dtype or number of dimensions, or
             images in the number of channels.
     """
 
@@ -64,7 +64,7 @@ class InMemoryDataset(MapDataset):
         return self._uniform[name]
 
     def fingerprint(self) -> str:
-        """Of all bytes, once."""
+        """Hash all values, once."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint

@@ -21,12 +21,12 @@ from .base import MapDataset
 
 
 class NumpyDataset(MapDataset):
-    """One array a file, in this machine's byte order and C order; all of one dtype and number of dimensions.
+    """One array per file, in this machine's byte order and C order; all of one dtype and number of dimensions.
 
     Args:
-        paths: the files, patterns or URLs, in this order; or one folder, of which all .npy files are taken, sorted.
+        paths: the files, patterns or URLs, in this order; or one folder, whose .npy files are all taken, sorted.
         fields: some of array, label, index, path, valid; by default array, and label where there are labels.
-        labels: one number, array or object a file, as for `FileDataset`.
+        labels: one number, array or object per file, as for `FileDataset`.
         ragged: arrays may differ in shape, and leave the loader padded; False: all have the first one's shape.
         storage_options: fsspec's, for remote files.
 
@@ -34,7 +34,7 @@ class NumpyDataset(MapDataset):
         ValueError: no files, labels of another number, an unknown field; the first file is damaged or holds no numbers.
             Each other file is met when it is read (`on_bad_sample`): damaged, or with another dtype, number of
             dimensions or shape than the first one.
-        TypeError: something else than paths, arrays of labels that differ in dtype or number of dimensions.
+        TypeError: anything but paths; arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: no such folder, no file in it, or the first file is missing.
     """
 
@@ -93,11 +93,11 @@ class NumpyDataset(MapDataset):
         return array
 
     def _describe(self, array: NDArray[Any]) -> tuple[Any, ...]:
-        """What all files have in common."""
+        """Give the properties that all files share."""
         return array.dtype, array.ndim, array.shape if self._uniform["array"] else None
 
     def fingerprint(self) -> str:
-        """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} arrays {files_digest(self.paths, self.labels)}"
         return self._fingerprint
@@ -114,7 +114,7 @@ def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> 
     if is_remote(text):
         pattern = text if text.endswith(".npy") or "*" in text else f"{text.rstrip('/')}/**/*.npy"
         return expand(pattern, **options)
-    if not os.path.isdir(os.path.expanduser(text)) and (os.path.splitext(text)[1] == ".npy"):
+    if not os.path.isdir(os.path.expanduser(text)) and os.path.splitext(text)[1] == ".npy":
         return expand(text)
     root = as_root(text)
     found = [

@@ -36,12 +36,12 @@ class TarDataset(MapDataset):
     Args:
         paths: the tars: paths, URLs, and patterns such as "train-{0000..0146}.tar"; not compressed.
         ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; of alternatives, the first that is there.
-            An ending says what a part is, see `formats.parts.component`.
-        fields: names for the parts, in their order, and among them any of index, path, valid and key, which is the
+            An ending tells a part's kind, see `formats.parts.component`.
+        fields: names for the parts, in their order; among them may be any of index, path, valid and key, which is the
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
         missing: "error", or "skip" samples that lack a part.
-        kinds: what fields hold, where it is not what their endings say: "encoded", "array", "number" or "object".
-        index_paths: indexes made by DALI's `wds2idx`, one a tar, instead of our own; checked as samples are read.
+        kinds: the kinds of fields where they are not those of their endings: "encoded", "array", "number" or "object".
+        index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote tars.
 
@@ -110,7 +110,7 @@ class TarDataset(MapDataset):
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
-        """Fill in where the parts of all samples are."""
+        """Set where the parts of all samples are."""
         self.skipped = 0
         offsets, sizes, keys, empty = [], [], [], []
         for tar, index in zip(self._storages, indexes, strict=True):
@@ -180,11 +180,11 @@ class TarDataset(MapDataset):
         return value
 
     def path(self, index: int) -> str:
-        """The tar and the sample's key in it: "shard.tar#key"."""
+        """Give the tar and the sample's key in it: "shard.tar#key"."""
         return f"{self.shards[int(np.searchsorted(self._ends, index, side='right'))]}#{self._keys[index]}"
 
     def fingerprint(self) -> str:
-        """Of the tars' names below their common folder, and of where which parts are in them."""
+        """Hash the tars' names below their common folder, and where the samples' parts are in them."""
         if self._fingerprint is None:
             names = below_common_folder(self.shards)
             parts = digest(names, self._ends, self._offsets, self._sizes, self._keys.blob, self._keys.ends)
@@ -193,7 +193,7 @@ class TarDataset(MapDataset):
 
 
 def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
-    """The function's results; in threads where each waits for a network."""
+    """Call the function for all tars; in threads where each call waits for a network."""
     if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
         return [function(storage) for storage in storages]
     with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:

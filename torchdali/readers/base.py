@@ -55,7 +55,7 @@ class Reader(Standalone):
     Args:
         reader: a class such as `ndd.readers.File`.
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
-        kinds: what fields hold where their names do not tell it, such as `{"photo": "encoded"}`.
+        kinds: the kinds of fields where their names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
             DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
         seed: of the order; None: the loader's.
@@ -195,7 +195,7 @@ class Reader(Standalone):
         """Give the number of shards that the epoch is made of.
 
         Raises:
-            ValueError: `virtual_shards` is no multiple of the number of ranks, or there are more than samples.
+            ValueError: `virtual_shards` is not a multiple of the number of ranks, or there are more than samples.
         """
         shards = world_size if self.virtual_shards is None else self.virtual_shards
         if shards % world_size:
