@@ -19,7 +19,7 @@ CELLS = ["fresh", *matrix(1), "registered", "accumulated", "accumulated, resumed
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "accelerate_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "accelerate_job", folder, tmp_path_factory.mktemp, ["accelerate"])
 
 
 @pytest.fixture(scope="module")

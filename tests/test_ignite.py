@@ -15,7 +15,7 @@ from .trainer_jobs.common import expected_batches, make_loader, matrix, part_len
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "ignite_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "ignite_job", folder, tmp_path_factory.mktemp, ["ignite.engine", "ignite.handlers"])
 
 
 @pytest.fixture(scope="module")

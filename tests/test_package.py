@@ -30,7 +30,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "iterator loader",
+    "loader": "option iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }

@@ -15,7 +15,7 @@ ACCUMULATE = 4
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "transformers_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "transformers_job", folder, tmp_path_factory.mktemp, ["accelerate", "transformers.trainer"])
 
 
 @pytest.fixture(scope="module")

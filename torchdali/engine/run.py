@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import _dali
+from ..collate import Padding
 from ..errors import LoaderTimeoutError, leave_frame
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
 from ..state import Position
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
 from .repair import Policy, Repair
 from .traced import Traced
-from .work import Fetcher, Work
+from .work import Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
 
@@ -74,7 +76,7 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
-        host = HostStage(fetcher, pass_.device, workers, s.pad_value, s.pad_multiple)
+        host = HostStage(fetcher, pass_.device, workers, Padding(s.pad_value, s.pad_multiple))
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")

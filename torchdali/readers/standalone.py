@@ -13,7 +13,7 @@ from .. import _dali, distributed
 from ..batch import Column, Kind
 from ..errors import StateMismatchError
 from ..order import own_rows
-from ..source import Pass, Source
+from ..source import Failed, Pass, Source
 from ..state import Progress, pack, unpack
 
 
@@ -56,6 +56,8 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         own = np.arange(first, n, shard.world_size)
         parts = (own[i : i + pass_.batch_size] for i in range(0, len(own), pass_.batch_size))
         for columns in self.open(pass_).stream(own_rows(part) for part in parts):
+            if isinstance(columns, Failed):
+                raise columns.error
             if isinstance(columns, Exception):
                 raise columns
             values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
