@@ -168,7 +168,7 @@ def test_arrays_of_two_dtypes_do_not_mix(tmp_path):
         np.save(paths[-1], np.ones(2, np.float32 if i < 2 else np.float64))
     reader = readers.Numpy(files=paths[:2], virtual_shards=2)
     reader.options["files"] = paths  # as if they had come later
-    with pytest.raises(ReaderError, match="one dtype"):
+    with pytest.raises(td.FieldTypeError, match="must be float32 with 1 dimension, as in sample 0, got float64"):
         list(td.DataLoader(reader, batch_size=4, device="cpu"))
 
 

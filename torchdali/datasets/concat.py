@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..batch import Columns, join, take
 from ..fields import BESIDE, Fields
 from ..fingerprint import digest
+from ..signature import Form
 from .base import MapDataset
 
 Indices = NDArray[np.int64]
@@ -25,7 +26,7 @@ class ConcatDataset(MapDataset):
         datasets: in their order.
 
     Raises:
-        TypeError: numbers and arrays of different types.
+        FieldTypeError: numbers, arrays or images that differ in dtype, number of dimensions or of channels.
         ValueError: no datasets, an empty one, or other fields than the first one's.
     """
 
@@ -99,24 +100,18 @@ class ConcatDataset(MapDataset):
         """Check that the datasets' first samples have the same types, and give their shapes.
 
         Raises:
-            TypeError: they differ; numpy and DALI would convert silently, one way in this batch and another in that.
+            FieldTypeError: they differ; numpy and DALI would convert silently, one way in this batch, another in that.
         """
         names = [name for name, kind in self.kinds.items() if kind in ("number", "array", "image")]
         shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
-        seen: dict[str, str] = {}
+        forms: dict[str, tuple[Form, str]] = {}  # with the dataset that has it
         for number, dataset in enumerate(self.datasets):
             try:
                 columns = dataset.read_columns([0], [name for name in names if name not in BESIDE])
             except Exception:  # a damaged sample is met when it is read, where the loader knows what to do
                 continue
             for name, column in columns.items():
-                value = np.asarray(column[0])
-                what = f"{value.dtype} of {value.ndim} dimensions"
-                if self.kinds[name] == "image":
-                    what += f" and {value.shape[-1]} channels"
-                if what != seen.setdefault(name, what):
-                    raise TypeError(
-                        f"{name!r} is {seen[name]} in the first datasets, and {what} in dataset {number}: make them one"
-                    )
-                shapes[name].append(value.shape)
+                form, first = forms.setdefault(name, (Form.of(self.kinds[name], column[0]), f"dataset {number}"))
+                form.check(name, column[0], first, f"dataset {number}")
+                shapes[name].append(np.shape(column[0]))
         return shapes

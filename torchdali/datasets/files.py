@@ -26,7 +26,8 @@ class FileDataset(MapDataset):
 
     Raises:
         ValueError: no files, labels of another number, an unknown field.
-        TypeError: one path instead of a list, arrays of labels that differ in dtype or number of dimensions.
+        TypeError: one path instead of a list.
+        FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
     """
 

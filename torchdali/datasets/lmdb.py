@@ -16,6 +16,7 @@ from ..formats.caffe import LABEL_TYPES, caffe2_sample, caffe_sample, check_prot
 from ..formats.lmdb import LMDBFile
 from ..formats.parts import kind_of_bytes
 from ..formats.whole import first_whole
+from ..signature import Form, is_pixels, kind_of
 from ..storage import Bytes
 from .base import MapDataset
 
@@ -107,7 +108,7 @@ class LMDBDataset(MapDataset):
         names = [name for name in self.fields if name in possible]
         check_kinds(kinds, names)
         first = first_whole(len(self), lambda index: self._sample(self.database.read([index])[0], names))
-        self._first: dict[str, str] = {name: _signature(first[name]) for name in names}
+        self._forms = {name: _form(first[name]) for name in names}
         found = {name: _kind(name, first[name], kinds.get(name)) for name in names}
         self._set_fields(chosen, {"key": "object", **found})
 
@@ -143,10 +144,7 @@ class LMDBDataset(MapDataset):
                 for name in parts:
                     if name not in sample:
                         raise ValueError(f"decode must return {name!r}, got {', '.join(sample)}")
-                    if _signature(sample[name]) != self._first[name]:
-                        raise ValueError(
-                            f"{name!r} must be {self._first[name]} as in {self.path(0)}, got {_signature(sample[name])}"
-                        )
+                    self._forms[name].check(name, sample[name], self.path(0), self.path(index))
                     columns[name].append(sample[name])
             except ValueError as error:
                 raise ValueError(f"{self.path(index)}: {error}") from error
@@ -176,9 +174,9 @@ def _kind(name: str, value: Any, given: Kind | None) -> Kind:
     possible: tuple[Kind, ...] = ("object",)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
         kind, possible = kind_of_bytes(name), ("encoded", "array")
-    elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3):
+    elif is_pixels(value):
         kind, possible = "image" if kind_of_bytes(name) == "encoded" else "array", ("image", "array")
-    elif isinstance(value, _NUMBERS) and np.asarray(value).dtype.kind in "biuf":
+    elif kind_of(value) != "object":
         kind = "array" if np.ndim(value) else "number"
         possible = (kind,)
     return check_kind(name, given, kind, possible)
@@ -190,8 +188,8 @@ def _as_array(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _signature(value: Any) -> str:
-    return f"{np.asarray(value).dtype} of {np.ndim(value)} dimensions" if isinstance(value, _NUMBERS) else "an object"
-
-
-_NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
+def _form(value: Any) -> Form:
+    """Give the form that all values of a field must have, by the first one."""
+    if isinstance(value, np.ndarray) and value.ndim:  # files too, as bytes; images may differ in their channels
+        return Form.of("array", value)
+    return Form.of(kind_of(value), value)

@@ -22,6 +22,7 @@ from ..formats.tar import BLOCK, check_header
 from ..formats.texts import Texts
 from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
 from ..paths import expand
+from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
 from .base import MapDataset
 
@@ -85,11 +86,11 @@ class TarDataset(MapDataset):
         else:
             indexes = _map_remote(lambda tar: tar_index(tar, index_dir), self._storages)
         self._join(indexes, wanted, missing)
-        self._first = {
-            name: (array.dtype, array.ndim)
+        self._forms: dict[str, Form] = {}
+        self._forms = {
+            name: Form.of("array", self.read_columns([0], [name])[name][0])
             for name, part in self._components.items()
             if part.convert is as_npy
-            for array in [self.read_columns([0], [name])[name][0]]
         }
         self._fingerprint: str | None = None
 
@@ -159,9 +160,12 @@ class TarDataset(MapDataset):
                 if header:
                     expected = self._keys[i], self._endings[parts[n % len(parts)][1]], len(data) - BLOCK
                     check_header(storage, offset, data[:BLOCK].tobytes(), *expected)
-                columns[name].append(self._convert(name, data[header:]))
+                value = self._components[name].convert(data[header:])
             except ValueError as error:
                 raise ValueError(f"{name!r} at offset {offset + header} of {storage.path}: {error}") from error
+            if name in self._forms:
+                self._forms[name].check(name, value, self.path(0), self.path(i))
+            columns[name].append(value)
         result: Columns = {
             name: np.array(values, np.int64) if self.kinds[name] == "number" else values
             for name, values in columns.items()
@@ -169,15 +173,6 @@ class TarDataset(MapDataset):
         if "key" in names:
             result["key"] = [self._keys[i] for i in indices]
         return result
-
-    def _convert(self, name: str, data: NDArray[np.uint8]) -> Any:
-        value = self._components[name].convert(data)
-        if name in getattr(self, "_first", ()):
-            dtype, ndim = self._first[name]
-            if (value.dtype, value.ndim) != (dtype, ndim):
-                seen = f"{value.dtype} of {value.ndim}"
-                raise ValueError(f"{dtype} of {ndim} dimensions was expected, as in {self.path(0)}, got {seen}")
-        return value
 
     def path(self, index: int) -> str:
         """Give the tar and the sample's key in it: "shard.tar#key"."""

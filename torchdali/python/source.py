@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..batch import Columns, Kind
-from ..fields import BESIDE
+from ..fields import ALWAYS
 from ..options import Options
 from ..order import Endless, Order, Rows
 from ..source import Failed, Source
@@ -18,9 +18,6 @@ from ..workers import Job, Task
 from .call import call, failed
 from .pools import Pools, WorkerOptions
 from .sample import Description, Structure
-
-ALWAYS: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
-"""Fields that every source has."""
 
 
 class PythonSource(Source):
