@@ -7,10 +7,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
-
 from ..batch import Columns, Kind
-from ..fields import ALWAYS
+from ..fields import ALWAYS, Fields
 from ..options import Options
 from ..order import Endless, Order, Rows
 from ..source import Failed, Source
@@ -195,8 +193,7 @@ class PythonSource(Source):
         """Add index and valid to columns, and bring them into the order of the fields."""
         if self.endless:
             rows = rows.resized(size_of(columns))
-        beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
-        return {name: columns[name] if name in columns else beside[name] for name in self.fields}
+        return Fields(self.fields, self.kinds).fill(columns, rows.indices)
 
 
 def size_of(columns: Columns) -> int:
