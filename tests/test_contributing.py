@@ -64,7 +64,9 @@ def test_a_transform(folder: Path) -> None:
         added = (images.int() - before.int()).flatten(1)
         assert (added >= 0).all() and added.max() <= 40 and added.max() > 0
     assert_resumes_exactly(lambda: loader(Brighten))
-    assert_same_stream(*(lambda engine=engine: loader(Brighten, engine=engine) for engine in ("eager", "pipeline", "debug")))
+    assert_same_stream(
+        *(lambda engine=engine: loader(Brighten, engine=engine) for engine in ("eager", "pipeline", "debug"))
+    )
 
 
 # A container format, and its dataset

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.utils.data import WeightedRandomSampler
 
-from torchdali import InMemoryDataset
+from torchdali import FieldTypeError, InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn
@@ -421,12 +421,16 @@ def test_mix_refuses_what_would_be_converted_silently() -> None:
     for datasets, error, text in [
         (
             [arrays("f4", 2), arrays("f8", 2)],
-            TypeError,
-            "'x' is float32 of 1 dimensions in the first datasets, and float64",
+            FieldTypeError,
+            "'x' must be float32 with 1 dimension, as in dataset 0, got float64 with 1 dimension in dataset 1",
         ),
-        ([arrays("f4", 2), arrays("f4", 2, 2)], TypeError, "and float32 of 2 dimensions in dataset 1"),
-        ([arrays("i4"), arrays("i8")], TypeError, "int64 of 0 dimensions in dataset 1: make them one"),
-        ([arrays("u1", 4, 4, 1), arrays("u1", 4, 4, 3)], TypeError, "and 3 channels in dataset 1"),
+        ([arrays("f4", 2), arrays("f4", 2, 2)], FieldTypeError, "got float32 with 2 dimensions in dataset 1"),
+        ([arrays("i4"), arrays("i8")], FieldTypeError, "got a number of int64 in dataset 1"),
+        (
+            [arrays("u1", 4, 4, 1), arrays("u1", 4, 4, 3)],
+            FieldTypeError,
+            "an image with 1 channel, as in dataset 0, got an image with 3 channels",
+        ),
         ([arrays("f4", 2), InMemoryDataset(y=[1])], ValueError, "must have the same fields"),
         ([arrays("f4", 2), torch.utils.data.TensorDataset(torch.zeros(3))], TypeError, "sampler=MixSampler(sizes)"),
         ([], ValueError, "at least one dataset, got none"),

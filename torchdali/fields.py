@@ -13,6 +13,9 @@ from .batch import Column, Columns, Kind
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
 """Fields that a source can be asked for beside its own: the loader knows them."""
 
+ALWAYS: dict[str, Kind] = {name: kind for name, kind in BESIDE.items() if name != "path"}
+"""Those of `BESIDE` that every source has, also one whose samples have no files."""
+
 
 class Fields(NamedTuple):
     """The fields of a sample, in the order in which a batch has them.

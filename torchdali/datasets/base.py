@@ -60,7 +60,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     @property
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
-        """What each field holds, see `batch.Kind`."""
+        """The kind of each field, see `batch.Kind`."""
         return self._fields().kinds
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ..batch import Columns, Kind
-from ..fields import BESIDE
+from ..fields import ALWAYS
 from ..options import Options
 from ..order import Endless, Order
 from ..source import Failed, Source
@@ -16,9 +16,6 @@ from ..workers import Job, Task
 from .call import call, failed
 from .pools import Pools, WorkerOptions
 from .sample import Description, Structure
-
-ALWAYS: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
-"""Fields that every source has."""
 
 
 class PythonSource(Source):
