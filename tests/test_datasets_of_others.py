@@ -153,7 +153,7 @@ def test_hugging_face_sounds(tmp_path, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3, 4])
 def test_hugging_face_iterables_give_each_sample_once(images, num_workers):
-    """They share themselves among workers by their shards, of which there are three."""
+    """They share themselves among workers by their three shards."""
     stream = images.to_iterable_dataset(num_shards=3)
     next(iter(stream))  # as one looks at a dataset before it is used
     with loader(stream, num_workers, persistent_workers=num_workers == 2) as one:

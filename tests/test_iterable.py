@@ -341,7 +341,7 @@ def test_fields_and_places():
 
 
 def consumed(dataset: Any, steps: int, num_workers: int, state: Any = None, **options: Any) -> tuple[list[int], Any]:
-    """The samples of some batches, and the state behind them."""
+    """The samples of some batches, and the state after them."""
     with loader(dataset, num_workers, **options) as one:
         if state is not None:
             one.load_state_dict(state)
@@ -397,13 +397,13 @@ def test_the_state_of_a_dataset_that_shares_itself_among_ranks_is_its_ranks_own(
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_error_at_another_ranks_sample_costs_no_batch(num_workers):
-    """Sample 9 is rank 1's; rank 0 passes it behind its batch, which it gets, and the error with the next."""
+    """Sample 9 is rank 1's; rank 0 passes it after its batch: it gets the batch, and the error with the next one."""
     with loader(td.IterableSource(S.Itself("raise")), num_workers, batch_size=5, rank=0, world_size=2) as one:
         batches = iter(one)
         assert numbers([next(batches)]) == [[0, 2, 4, 6, 8]]
         with pytest.raises(LookupError, match="sample 9 is lost"):
             next(batches)
-        assert next(batches)[:3].tolist() == [11, 13, 15]  # what is lost is nobody's turn, on no rank
+        assert next(batches)[:3].tolist() == [11, 13, 15]  # the lost sample takes no rank's turn
 
 
 # Datasets as people write them
@@ -439,7 +439,7 @@ class OneShot(torch.utils.data.IterableDataset[int]):
 
 
 class Again(torch.utils.data.IterableDataset[int]):
-    """An iterator that begins again when it is asked behind its end."""
+    """An iterator that begins again when it is asked after its end."""
 
     def __iter__(self) -> Any:
         self.at = -1

@@ -78,12 +78,12 @@ def test_an_error_ahead_costs_no_batch(accelerator: Any) -> None:
     class Fails(Numbers):
         def __iter__(self) -> Iterator[Any]:
             yield from super().__iter__()
-            raise LookupError("behind the batch")
+            raise LookupError("after the batch")
 
     accelerator()
     batches = iter(loader(Fails(4)))
     assert firsts([next(batches)]) == [0]
-    with pytest.raises(LookupError, match="behind the batch"):
+    with pytest.raises(LookupError, match="after the batch"):
         next(batches)
 
 

@@ -96,7 +96,9 @@ def test_fields_and_ragged():
     assert set(first) == {"picture", "number", "index"} and torch.equal(first["number"], first["index"])
     ragged = td.PythonDataset(S.Forms("named"), ragged=["data"])
     assert isinstance(next(iter(loader(ragged))).data, Padded)
-    with pytest.raises(ValueError, match="2 different names"):
+    with pytest.raises(
+        ValueError, match="fields must be 2 different names, one for each of image, label in this order"
+    ):
         next(iter(loader(td.PythonDataset(S.Forms("tuple"), fields=["one"]))))
     with pytest.raises(ValueError, match="ragged must name fields"):
         next(iter(loader(td.PythonDataset(S.Forms("named"), ragged=["nope"]))))
@@ -572,7 +574,7 @@ def test_what_a_source_without_an_end_can_not_do(source):
 
 
 def test_an_iterable_is_not_sought():
-    """It knows no place but those of its states."""
+    """It can only go on where a state says."""
     with loader(S.Stream(), shuffle=False) as one:
         with pytest.raises(ValueError, match=r"can't be sought.*load a state"):
             one.seek(0, 2)
@@ -607,7 +609,7 @@ def test_loaders_may_share_a_source():
         assert one.source.pools is not other.source.pools
 
 
-def test_a_loader_pickles_behind_a_pass_over_an_iterable():
+def test_a_loader_pickles_after_a_pass_over_an_iterable():
     one = loader(S.Stream(), shuffle=False)
     next(iter(one))
     other = pickle.loads(pickle.dumps(one))

@@ -265,7 +265,7 @@ def test_a_worker_that_ends_or_hangs_is_named():
 
 
 class ExternalInputCallable:
-    """Files and labels in another order in each epoch, of which each shard has its part, in whole batches."""
+    """Files and labels in another order in each epoch; each shard has its part, in whole batches."""
 
     def __init__(self, batch_size: int, root: str, shard_id: int, num_shards: int) -> None:
         self.root = root

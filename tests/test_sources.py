@@ -1,4 +1,4 @@
-"""Map-style datasets of Python code: bad first samples, faults on their way to the caller, and who is left behind."""
+"""Map-style datasets of Python code: bad first samples, errors on their way to the caller, and ends."""
 
 from __future__ import annotations
 
@@ -173,12 +173,12 @@ def test_a_sample_past_its_time_ends_its_worker():
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("way", ["close", "break", "exception", "forgotten"])
 def test_no_worker_is_left(method, way):
-    one = loader(S.Slow(), 2, multiprocessing_context=method, batch_size=2)
+    """And the end of a pass waits for none: after the second batch, each of their samples would take for ever."""
+    one = loader(From(helpers.forever, at=range(4, N)), 2, multiprocessing_context=method, batch_size=2)
     batches = iter(one)
     next(batches)
     pids = pids_of(one)
     assert len(pids) == 2 and all(os.path.exists(f"/proc/{pid}") for pid in pids)
-    begin = time.monotonic()
     if way == "close":
         one.close()
     elif way == "break":
@@ -192,8 +192,7 @@ def test_no_worker_is_left(method, way):
         del one
     del batches
     gc.collect()
-    assert time.monotonic() - begin < 2  # a sample takes 0.4 s, and a batch was begun
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids, 30)
 
 
 SCRIPT = """
@@ -298,7 +297,7 @@ def test_two_passes_over_workers_that_stay():
 
 
 def test_workers_of_an_open_pass_can_be_left_open():
-    """Workers that stay do not finish what nobody waits for."""
+    """Workers that stay do not finish batches that are not needed."""
     with loader(S.Slow(), 2, persistent_workers=True, batch_size=2, prefetch_factor=6) as one:
         next(iter(one))
         begin = time.monotonic()

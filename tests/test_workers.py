@@ -211,7 +211,7 @@ def test_a_task_may_ask_for_its_worker(pool):
         assert result.worker == result.columns["info"][0][0] == i % 3 % 2
 
 
-def test_an_error_of_the_tasks_comes_behind_the_results_before(pool):
+def test_an_error_of_the_tasks_comes_after_the_results_before(pool):
     def failing() -> Iterator[Task]:
         yield from tasks(("values", 0, 1, 1), ("values", 1, 1, 1))
         raise LookupError("the sampler's")
@@ -446,7 +446,7 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     begin = time.monotonic()
     with pytest.raises(WorkerDiedError) as caught:
         list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, 0.2) for i in range(9)])))
-    # Behind sys.exit, the worker's interpreter shuts down first.
+    # After sys.exit, the worker's interpreter shuts down first.
     assert time.monotonic() - begin < (5 if how == "sys.exit" else SOON)
     error = caught.value
     code, text = DEATHS[how]
