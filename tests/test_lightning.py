@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
-import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
@@ -358,12 +357,6 @@ def test_no_package_is_an_error_that_helps(monkeypatch):
         torchdali.lightning._find_base()
 
 
-def test_torchdali_imports_no_lightning():
-    check = "import sys, torchdali; assert not {'lightning', 'pytorch_lightning'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 # LightningCLI
 
 
@@ -393,6 +386,7 @@ def recipe(folder, monkeypatch):
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:`seed_everything", "ignore:Checkpoint directory .* exists and is not empty")
 def test_a_killed_recipe_ends_with_the_same_weights(recipe, tmp_path):
     main, arguments = recipe
@@ -439,6 +433,7 @@ def jobs(tmp_path_factory):
     return {"folder": folder, **out}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("job", "client"), [("torchrun", "loader"), ("torchrun", "module"), ("launcher", "module")], ids=str
 )
@@ -450,11 +445,13 @@ def test_two_processes_resume(job, client, jobs):
         assert read(out / name, processes=2) == fresh[done:], name
 
 
+@pytest.mark.processes
 def test_two_spawned_processes(jobs):
     fresh = read(jobs["spawn"] / "module" / "fresh", processes=2)
     assert ids(fresh) == expected_ids(jobs["folder"], 1)
 
 
+@pytest.mark.processes
 def test_two_processes_evaluate_every_sample_once(jobs, tmp_path):
     for stage in ("test", "predict"):
         steps = ids(read(jobs["torchrun"] / "evaluated", (stage,), processes=2))
@@ -463,6 +460,7 @@ def test_two_processes_evaluate_every_sample_once(jobs, tmp_path):
     assert float((jobs["torchrun"] / "accuracy").read_text()) == pytest.approx(alone[0]["accuracy"])
 
 
+@pytest.mark.processes
 def test_tensor_parallel_peers_read_the_same(jobs):
     one, other = ((jobs["torchrun"] / f"peers.{rank}").read_text() for rank in range(2))
     assert one == other and one.count("\n") == STEPS

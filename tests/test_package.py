@@ -107,6 +107,7 @@ def test_each_dependency_has_its_reason():
             assert re.search(rf'"{re.escape(dependency)}",? +# \w', text), f"{dependency} has no reason beside it"
 
 
+@pytest.mark.processes
 def test_types_and_lint():
     for command in (["mypy"], ["ruff", "check", "."], ["ruff", "format", "--check", "."]):
         done = subprocess.run(

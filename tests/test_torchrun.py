@@ -24,6 +24,8 @@ from .launcher import PATIENCE, ROOT, finish, start
 from .torchrun_jobs import FOLDER, TORCHRUN, torchrun
 from .torchrun_jobs.stream import make_loader
 
+pytestmark = pytest.mark.processes
+
 N = 105
 
 

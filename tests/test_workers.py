@@ -35,7 +35,7 @@ from .workers_helpers import METHODS, HeavySource, OneWayError, Source, TwoArgum
 
 SOON = 3.0  # seconds; a second on a quiet machine, but a fork of a whole test run ends slowly beside other jobs
 
-pytestmark = pytest.mark.timeout(90)  # a watchdog: nothing here may hang
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]  # a watchdog: nothing here may hang
 
 DEATHS = {
     "exit": (7, "exited with code 7"),
