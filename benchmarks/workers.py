@@ -120,17 +120,17 @@ def torchs(dataset: Any, **options: Any) -> Iterator[int]:
 
 def pools(dataset: Any) -> Iterator[int]:
     """What the loader's first stage gets."""
-    from torchdali.python.mapped import ReadSamples
+    from torchdali.python.mapped_job import MapJob, MapRead
     from torchdali.python.sample import Structure
     from torchdali.workers import Task, WorkerPool
 
     structure = Structure.of(dataset[0])
-    pool = WorkerPool(ReadSamples(dataset), WORKERS)
+    pool = WorkerPool(MapJob(dataset), WORKERS)
 
     def tasks() -> Iterator[Task]:
         for number in iter(range(1 << 30)):
             rows = list(range(number * BATCH_SIZE, (number + 1) * BATCH_SIZE))
-            yield Task(number, (0, 0, rows, rows, structure))
+            yield Task(number, MapRead(0, 0, rows, rows, structure))
 
     for result in pool.run(tasks()):
         yield len(next(iter(result.columns.values())))

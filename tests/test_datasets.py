@@ -18,8 +18,8 @@ import torchvision
 from PIL import Image
 from torch.utils.data import Dataset
 
-from torchdali import FileDataset, ImageFolder, InMemoryDataset, MapDataset
-from torchdali.datasets.base import digest
+from torchdali import DataLoader, FileDataset, ImageFolder, InMemoryDataset, MapDataset
+from torchdali.fingerprint import digest
 
 
 def picture(seed: int = 0, height: int = 6, width: int = 9) -> np.ndarray:
@@ -529,3 +529,13 @@ def test_a_subclass_of_ones_own() -> None:
     for call in (lambda d: len(d), lambda d: d.read_columns([0], ["x"]), lambda d: d.fingerprint()):
         with pytest.raises(NotImplementedError):
             call(MapDataset())
+
+
+def test_a_dataset_that_forgets_its_fields_is_told_so():
+    class Forgetful(MapDataset):
+        def __len__(self):
+            return 3
+
+    for ask in (lambda: Forgetful().fields, lambda: Forgetful()[0], lambda: DataLoader(Forgetful(), 2)):
+        with pytest.raises(TypeError, match=r"Forgetful has no fields yet: call _set_fields\(fields, kinds\) in its"):
+            ask()

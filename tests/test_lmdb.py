@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchdali as td
-from torchdali.datasets import protobuf
-from torchdali.datasets.lmdb import LMDBDataset, check_lmdb
+from torchdali.datasets.lmdb import LMDBDataset
+from torchdali.formats import caffe
+from torchdali.formats.lmdb import check_lmdb
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
 
 
@@ -493,19 +494,22 @@ def test_messages_are_parsed_as_protobuf_does(data):
         if data.draw(st.booleans())
     })  # fmt: skip
     raw = datum.SerializeToString()
-    found = protobuf.datum(memoryview(raw))
-    assert found.label == (datum.label if datum.HasField("label") else None)
-    assert found.encoded == (datum.encoded if datum.HasField("encoded") else None)
-    assert found.shape == (datum.channels, datum.height, datum.width)
-    assert (found.data and raw[slice(*found.data)]) == (datum.data if datum.HasField("data") else None)
+    octets = np.frombuffer(raw, np.uint8)
+    if datum.HasField("label"):
+        assert caffe.caffe_sample(octets, ("label",), "HWC")["label"] == datum.label
+    else:
+        with pytest.raises(ValueError, match="a Datum with a label was expected"):
+            caffe.caffe_sample(octets, ("label",), "HWC")
+    if datum.HasField("data") and datum.encoded:
+        assert caffe.caffe_sample(octets, ("image",), "HWC")["image"].tobytes() == datum.data
     bad = bytearray(raw + b"\x22\x03abc")
     bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ValueError):
-        protobuf.caffe_sample(np.frombuffer(bytes(bad), np.uint8), ("image", "label"), "CHW")
+        caffe.caffe_sample(np.frombuffer(bytes(bad), np.uint8), ("image", "label"), "CHW")
     bad = bytearray(tensors(string(b"abc"), ints(1, 300, -5), reals(1.5, 2, 3)))
     bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(ValueError):
-        protobuf.caffe2_sample(np.frombuffer(bytes(bad), np.uint8), ("image", "label", "bbox"), "weighted", 400)
+        caffe.caffe2_sample(np.frombuffer(bytes(bad), np.uint8), ("image", "label", "bbox"), "weighted", 400)
 
 
 @pytest.mark.parametrize(
@@ -566,4 +570,4 @@ def test_a_garbled_value_is_replaced(images):
         assert sum(len(step.samples) for step in read_stream(batches)) == 22
         (entry,) = batches.bad_samples
         assert entry.index == 9 and entry.path == f"{images}/data.mdb#00000009" and entry.stage == "read"
-        assert "data.mdb#00000009: a protobuf number" in entry.reason
+        assert "data.mdb#00000009: a protobuf message Datum was expected" in entry.reason

@@ -18,10 +18,10 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks batch fingerprint signature",
+    "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "distributed agreement storage paths",
-    "order": "state order",
+    "order": "state order drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "options source collate buffers prefetch",
     "formats": "formats.*",
@@ -30,7 +30,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "iterator loader assembly",
+    "loader": "option iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }

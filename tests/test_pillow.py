@@ -78,7 +78,7 @@ def dali(encoded: np.ndarray, *window: Any) -> np.ndarray:
             out = ndd.decoders.image_slice(batch, start, shape, axes=[0, 1], device="cpu")
         else:
             out = ndd.decoders.image(batch, device="cpu")
-        return _dali.Rows(out).arrays()[0].copy()
+        return _dali.Output(out).arrays()[0].copy()
 
 
 def difference(one: np.ndarray, two: np.ndarray) -> int:

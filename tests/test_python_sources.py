@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -17,7 +18,7 @@ import torch
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.batch import Padded
-from torchdali.errors import LoaderTimeoutError, StateMismatchError
+from torchdali.errors import FieldTypeError, LoaderTimeoutError, StateMismatchError
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream, sample_digests
 from torchdali.workers import WorkerDiedError
 
@@ -103,10 +104,89 @@ def test_fields_and_ragged():
 
 def test_a_sample_unlike_the_first_is_named():
     with pytest.raises(
-        TypeError, match="must be like the first sample's, which holds number, got 'no number'"
+        FieldTypeError, match="must be a number, as in the first sample, got 'no number': give a number for every"
     ) as caught:
         list(loader(S.Faulty("type"), 1))
     assert "sample 9 in worker 0" in " ".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_sample_unlike_the_first_is_a_bad_sample(num_workers):
+    """It has the wrong type, and can be replaced as one that can't be made."""
+    with loader(S.Faulty("type"), num_workers, on_bad_sample="substitute", shuffle=False) as one:
+        assert sum(len(batch) for batch in one) == N
+    assert [bad.index for bad in one.bad_samples] == [9] and "must be a number" in one.bad_samples[0].reason
+
+
+def test_fields_are_known_without_a_loader():
+    """The first sample is read in the caller's thread, whose generators are put back; each loader reads for itself."""
+    source = td.PythonDataset(S.Forms("tuple"))
+    random.seed(1)
+    expected = random.random()
+    random.seed(1)
+    assert source.fields == ("image", "label") and source.kinds == {"image": "encoded", "label": "number"}
+    assert source.uniform("label") and source.inline and random.random() == expected
+    with loader(source, transform=T.Resize((4, 4))) as one:
+        assert next(iter(one))[1].shape == (4,)
+    assert td.SampleSource(S.UntilTheEnd()).fields == ("index", "epoch")
+    for dataset in (S.Stream(), S.StatefulStream(), S.RestartingStream()):
+        source = td.IterableSource(dataset)
+        assert len(source.fields) == 2
+        for num_workers in (0, 1):
+            with loader(source, num_workers, shuffle=False) as one:  # nothing is missing
+                assert [index for batch in one for index in batch[0].tolist()] == list(range(N))
+
+
+def test_a_stream_that_can_be_read_once_loses_nothing_to_its_fields():
+    rest = iter(range(N))
+
+    class OneShot(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return rest
+
+    source = td.IterableSource(OneShot())
+    assert source.fields == ("label",)
+    with loader(source, shuffle=False, seed=0) as one:
+        assert [index for batch in one for index in batch.tolist()] == list(range(N))
+
+
+@pytest.mark.parametrize("name", ["fields", "kinds", "structure"])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_attribute_error_of_the_users_code_is_the_users(name, num_workers):
+    class Wrong(S.Plain):
+        def __getitem__(self, index):
+            return self.missing
+
+    source = td.PythonDataset(Wrong())
+    with pytest.raises(AttributeError, match="'Wrong' object has no attribute 'missing'"):
+        getattr(source, name)
+    with (
+        loader(source, num_workers) as one,
+        pytest.raises(AttributeError, match="'Wrong' object has no attribute 'missing'"),
+    ):
+        getattr(one.source, name)
+    with pytest.raises(AttributeError, match="'Plain' object has no attribute 'nothing'"):
+        _ = td.PythonDataset(S.Plain()).nothing
+
+
+def test_an_error_that_is_raised_again_and_again_is_noted_once_per_sample():
+    error = ValueError("one object")
+
+    class Same(S.Plain):
+        def __getitem__(self, index):
+            if index:
+                raise error
+            return index
+
+    with loader(Same(), shuffle=False, batch_size=1) as one:
+        for _ in range(2):
+            with contextlib.suppress(StopIteration):
+                batches = iter(one)
+                for _ in range(4):
+                    with contextlib.suppress(ValueError):
+                        next(batches)
+    notes = [note for note in error.__notes__ if "raised for sample" in note]
+    assert len(notes) == len(set(notes)) >= 3 and "sample 1" in notes[0]
 
 
 # One stream
@@ -524,7 +604,7 @@ def test_loaders_may_share_a_source():
     source = td.PythonDataset(S.Plain())
     with loader(source, 2, persistent_workers=True) as one, loader(source) as other:
         assert_same_stream(lambda: one, lambda: other, epochs=1)
-        assert one.source.crew is not other.source.crew
+        assert one.source.pools is not other.source.pools
 
 
 def test_a_loader_pickles_behind_a_pass_over_an_iterable():

@@ -38,8 +38,7 @@ def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
 
 def pids_of(one: td.DataLoader) -> list[int]:
     """The processes of a loader's workers."""
-    crew = one.source.crew
-    return [member.pid for pool in (*crew._idle, *crew._lent) for member in pool._crew.members]
+    return one.source.pools.pids
 
 
 class From(S.Plain):
@@ -212,7 +211,7 @@ for one in loaders:
 passes = [iter(one) for one in loaders]
 for one in passes:
     next(one)
-pids = [member.pid for one in loaders for pool in one.source.crew._lent for member in pool._crew.members]
+pids = [pid for one in loaders for pid in one.source.pools.pids]
 print(*pids, flush=True)
 if {mode!r} == "exit":
     sys.exit()

@@ -101,12 +101,3 @@ def _alternatives(match: re.Match[str]) -> list[str]:
 def _steps(first: int, last: int, step: str | None) -> range:
     stride = abs(int(step or 1)) or 1
     return range(first, last + 1, stride) if first <= last else range(first, last - 1, -stride)
-
-
-def below_common_folder(paths: Sequence[str]) -> list[str]:
-    """The paths without the folder that all of them are in, so that it may move."""
-    # What the first and the last name share, all share.
-    first, last = min(paths), max(paths)
-    shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
-    start = first.rfind("/", 0, shared) + 1
-    return [path[start:] for path in paths]

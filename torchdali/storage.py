@@ -11,7 +11,7 @@ import re
 import stat
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 CHUNK = 8 << 20  # bytes; a request to an object store costs as long as about so many
+THREADS = 16  # that read where reading waits for a disk or a network
 OPEN_FILES = 128  # kept open at most; processes may often have 1024
 LARGEST_SPAN = 8 << 20  # bytes that are read as one at most, since a part keeps the whole alive
 
@@ -90,11 +91,6 @@ class Storage:
     def read_all(self) -> Bytes:
         """The whole file."""
         return self.read(0, self.size)
-
-    def chunks(self, size: int = CHUNK) -> Iterator[Bytes]:
-        """The whole file, part by part."""
-        for offset in range(0, self.size, size):
-            yield self.read(offset, min(size, self.size - offset))
 
     def _known(self) -> tuple[int, str]:
         raise NotImplementedError

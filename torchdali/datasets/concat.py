@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
-from .base import BESIDE, MapDataset, digest
+from ..fields import BESIDE, Fields
+from ..fingerprint import digest
+from .base import MapDataset
 
 Indices = NDArray[np.int64]
 
@@ -40,7 +42,7 @@ class ConcatDataset(MapDataset):
                     f"the datasets of {type(self).__name__} must have the same fields: dataset 0 has {first.kinds}, "
                     f"and dataset {number} has {dataset.kinds}"
                 )
-        self.fields, self.kinds = first.fields, dict(first.kinds)
+        self._chosen = Fields(first.fields, dict(first.kinds))
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])

@@ -9,8 +9,10 @@ from typing import Any
 
 from ..batch import Column, Columns, Kind, take
 from ..checks import nearest_path
-from ..paths import below_common_folder
-from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
+from ..columns import as_column, same_shape
+from ..fingerprint import files_digest
+from ..formats.files import as_root, read_file
+from .base import MapDataset
 
 
 class FileDataset(MapDataset):
@@ -74,8 +76,7 @@ class FileDataset(MapDataset):
     def fingerprint(self) -> str:
         """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            names = "\0".join(below_common_folder(self.paths))
-            self._fingerprint = f"{len(self)} files {digest(names, self.labels)}"
+            self._fingerprint = f"{len(self)} files {files_digest(self.paths, self.labels)}"
         return self._fingerprint
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..batch import Column, Columns, Kind, take
-from .base import MapDataset, as_column, digest, same_shape
+from ..columns import as_column, same_shape
+from ..fingerprint import digest
+from .base import MapDataset
 
 
 class InMemoryDataset(MapDataset):

@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, take
-from ..formats.parts import as_npy
-from ..paths import below_common_folder, expand
+from ..columns import as_column, same_shape
+from ..fingerprint import files_digest
+from ..formats.files import as_root
+from ..formats.npy import as_npy
+from ..paths import expand
 from ..storage import is_remote, open_storage
-from .base import MapDataset, as_column, as_root, digest, same_shape
+from .base import MapDataset
 
 
 class NumpyDataset(MapDataset):
@@ -96,8 +99,7 @@ class NumpyDataset(MapDataset):
     def fingerprint(self) -> str:
         """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            names = "\0".join(below_common_folder(self.paths))
-            self._fingerprint = f"{len(self)} arrays {digest(names, self.labels)}"
+            self._fingerprint = f"{len(self)} arrays {files_digest(self.paths, self.labels)}"
         return self._fingerprint
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..batch import Columns
-from .base import MapDataset, digest
+from ..fields import Fields
+from ..fingerprint import digest
+from .base import MapDataset
 
 
 class Subset(MapDataset):
@@ -32,7 +34,7 @@ class Subset(MapDataset):
             raise IndexError(f"index {outside[0]} of the subset is outside a dataset of {n} samples")
         self.indices %= n
         self.dataset = dataset
-        self.fields, self.kinds = dataset.fields, dict(dataset.kinds)
+        self._chosen = Fields(dataset.fields, dict(dataset.kinds))
         self.blocking, self.uses_dali, self.inline = dataset.blocking, dataset.uses_dali, dataset.inline
 
     def __len__(self) -> int:

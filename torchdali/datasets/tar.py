@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,17 @@ from numpy.typing import NDArray
 
 from ..batch import Columns, Kind
 from ..checks import one_of
-from ..formats.parts import Component, as_kind, as_npy, component, default_field
-from ..paths import below_common_folder, expand
-from ..source import THREADS
-from ..storage import Storage, is_remote, open_storage, read_many
-from .base import BESIDE, MapDataset, digest
-from .headers import BLOCK, check_header, scan
-from .index import Index, Texts, cached_index, grouped, lacks, select, split_name, wds_index
+from ..fields import BESIDE, check_kinds, name_parts
+from ..fingerprint import below_common_folder, digest
+from ..formats.cache import Index
+from ..formats.npy import as_npy
+from ..formats.parts import Component, as_kind, component, default_field
+from ..formats.tar import BLOCK, check_header
+from ..formats.texts import Texts
+from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
+from ..paths import expand
+from ..storage import THREADS, Storage, is_remote, open_storage, read_many
+from .base import MapDataset
 
 
 class TarDataset(MapDataset):
@@ -80,9 +83,7 @@ class TarDataset(MapDataset):
                 raise ValueError(f"index_paths must be one for each tar, got {len(files)} for {len(self.shards)} tars")
             indexes = [wds_index(open_storage(f, **options), tar) for f, tar in zip(files, self._storages, strict=True)]
         else:
-            indexes = _map_remote(
-                lambda tar: cached_index(tar, "tar1", partial(tar_index, tar), index_dir), self._storages
-            )
+            indexes = _map_remote(lambda tar: tar_index(tar, index_dir), self._storages)
         self._join(indexes, wanted, missing)
         self._first = {
             name: (array.dtype, array.ndim)
@@ -95,22 +96,15 @@ class TarDataset(MapDataset):
     def _name_components(
         self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, Kind]
     ) -> dict[str, Component]:
-        beside = {*BESIDE, "key"}
-        if fields is None:
-            fields = [default_field(alternatives[0]) for alternatives in wanted]
-        names = [name for name in fields if name not in beside]
-        if isinstance(fields, str) or len(names) != len(wanted) or len(set(names)) < len(names):
-            raise ValueError(
-                f"fields must be {len(wanted)} different names, one for each ext, and any of "
-                f"{', '.join(sorted(beside))}, got {fields!r}"
-            )
-        if unknown := sorted(set(kinds) - set(names)):
-            raise ValueError(f"kinds must be of the fields {', '.join(names)}, got {unknown[0]!r}")
+        natural = [default_field(endings[0]) for endings in wanted]
+        fields = natural if fields is None else fields
+        names = name_parts(fields, natural, (*BESIDE, "key"))
+        check_kinds(kinds, names)
         parts = {}
-        for name, alternatives in zip(names, wanted, strict=True):
-            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in alternatives}
+        for name, endings in zip(names, wanted, strict=True):
+            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in endings}
             if len(several) > 1:
-                raise ValueError(f"alternatives must be of one kind, got {';'.join(alternatives)}: write kinds=")
+                raise ValueError(f"alternatives must be of one kind, got {';'.join(endings)}: write kinds=")
             parts[name] = several.pop()
         self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}})
         return parts
@@ -198,26 +192,9 @@ class TarDataset(MapDataset):
         return self._fingerprint
 
 
-def alternatives(ext: Sequence[str]) -> list[list[str]]:
-    several = [ext] if isinstance(ext, str) else ext
-    wanted = [[one.lower().removeprefix(".") for one in part.split(";") if one] for part in several]
-    if not wanted or not all(wanted):
-        raise ValueError(f"ext must name the endings of a sample's parts, such as ['jpg;png', 'cls'], got {ext!r}")
-    return wanted
-
-
 def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
     """The function's results; in threads where each waits for a network."""
     if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
         return [function(storage) for storage in storages]
     with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:
         return list(threads.map(function, storages))
-
-
-def tar_index(tar: Storage) -> Index:
-    """The index from the tar's headers; ValueError with path and offset as `TarDataset`."""
-    names, offsets, sizes = scan(tar)
-    parts = [split_name(name) for name in names]
-    kept = [row for row, part in enumerate(parts) if part is not None]
-    keys, endings = ([part[i] for part in parts if part is not None] for i in (0, 1))
-    return grouped(tar, keys, endings, np.array(offsets, np.int64)[kept], np.array(sizes, np.int64)[kept])

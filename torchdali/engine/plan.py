@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..batch import PIXELS, Kind
+from ..collate import Padding
 from ..rand import Rand
 from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
 from ..transforms.function import Function
@@ -38,7 +40,7 @@ class Plan:
         fused: the decoder decodes only the window of the step behind it.
         pixels: the image fields.
         inputs: the fields that go into DALI.
-        uniform: whether a field's images leave with one size; None: each batch shows.
+        uniform: whether the images or arrays of a field leave with one shape; None: each batch shows it.
     """
 
     def __init__(
@@ -77,17 +79,47 @@ class Plan:
         # A function sees everything that DALI can hold.
         others = [name for name, kind in kinds.items() if kind == "array"] if self.functions else []
         self.inputs = (self.pixels if self.split else []) + others
-        self.uniform = {name: self._uniform(uniform(name)) for name in self.pixels}
+        self.uniform = {
+            name: self._uniform(name, uniform(name))
+            for name, kind in kinds.items()
+            if kind == "array" or kind in PIXELS
+        }
 
     def transform(self, k: int) -> Transform:
         """Step k; a function counts as one without parameters."""
         step = self.steps[k]
         return step if isinstance(step, Transform) else Transform()
 
-    def _uniform(self, uniform: bool | None) -> bool | None:
+    def _uniform(self, name: str, uniform: bool | None) -> bool | None:
         for step in self.steps:
-            uniform = None if isinstance(step, Function) else True if step.fixes_size else uniform
+            if isinstance(step, Function):
+                uniform = None
+            elif step.fixes_size and name in self.pixels:
+                uniform = True
         return uniform
+
+    def check_padding(self, padding: Padding, dtype_of: Callable[[str], Any]) -> None:
+        """Raise where the pad value does not fit a field, as far as that is known before the first batch.
+
+        Args:
+            padding: for ragged fields.
+            dtype_of: gives the dtype of a field of arrays, or None where it is not known.
+
+        Raises:
+            PadValueError: it does not fit, or names an unknown field.
+        """
+        if not self.functions:  # they may add fields
+            padding.check_fields(self.kinds)
+        for name, uniform in self.uniform.items():
+            dtype = self._image_dtype() if name in self.pixels else dtype_of(name)
+            if not uniform and dtype is not None and not self.functions:
+                padding.value_for(name, dtype)
+
+    def _image_dtype(self) -> torch.dtype:
+        dtype = torch.uint8
+        for k in range(len(self.steps)):
+            dtype = self.transform(k).out_dtype(dtype)
+        return dtype
 
     @property
     def why_not_traced(self) -> str | None:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
-from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
+from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
 from ..order import Rows
 from ..pillow import readable, transcode
 from ..rand import Rand
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
-from .work import Fetcher, Work
+from .work import Work
 
 ATTEMPTS = 10  # substitutes tried for one bad sample
 
@@ -38,6 +39,15 @@ class Diagnosis(NamedTuple):
     stage: str = ""
     columns: Columns = {}  # noqa: RUF012  # never changed
     repaired: bool = False
+
+
+def _final(error: BaseException, read: bool) -> bool:
+    """Whether an error is the batch's own, and no search for a bad sample can help.
+
+    A value of another form is a bad sample's where the source refuses it, and the batch's where two samples of it that
+    were read differ.
+    """
+    return isinstance(error, TorchDaliError) and (read or not isinstance(error, FieldTypeError))
 
 
 class Repair:
@@ -67,7 +77,7 @@ class Repair:
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
-        if isinstance(error, TorchDaliError) or (hasattr(error, "__torchdali_sample__") and self._policy == "raise"):
+        if _final(error, read=bool(work.read)) or (work.failed is not None and self._policy == "raise"):
             raise error
         samples = work.samples
         found = {
@@ -116,9 +126,9 @@ class Repair:
         encoded = self._fetcher.plan.encoded
         try:
             columns = self._read(work, rows)
-        except TorchDaliError:
-            raise
         except Exception as error:
+            if _final(error, read=False):
+                raise
             return Diagnosis(error, "read")
         try:
             self._complete(alone, columns)
@@ -156,7 +166,7 @@ class Repair:
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.place.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy

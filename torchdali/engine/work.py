@@ -1,12 +1,9 @@
-"""One step on its way through the engine, and its first stage: reading."""
+"""A step on its way through the engine."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,70 +11,9 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import BadSample, Columns
-from ..distributed import Shard
-from ..errors import leave_frame
-from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
-from ..pillow import readable, transcode
-from ..rand import Rand
-from ..source import Lent, Place, Source
-from ..state import Position
-from .plan import Draws, FieldSizes, Plan
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is in a batch, decided before anything is read.
-
-    Attributes:
-        start: where it begins in the stream.
-        end: where the stream stands behind it.
-        rows: the samples and what their random numbers are keyed by.
-        valid: [N] False where a row is repeated only to fill up the batch.
-        last: it is known to be the epoch's last.
-    """
-
-    start: Position
-    end: Position
-    rows: Rows
-    valid: NDArray[np.bool_]
-    last: bool = False
-
-
-def iter_endless_steps(order: EpochOrder, n: int | None, start: Position, batch_size: int) -> Iterator[Step]:
-    """Steps of which each rank counts its own, without an end or to `n` samples."""
-    at = start
-    while n is None or at.samples_seen < n:
-        stop = at.samples_seen + batch_size if n is None else min(at.samples_seen + batch_size, n)
-        positions = np.arange(at.samples_seen, stop)
-        end = at._replace(samples_seen=stop)
-        yield Step(at, end, order(positions), np.ones(len(positions), np.bool_))
-        at = end
-
-
-def iter_steps(
-    order: EpochOrder,
-    n: int,
-    start: Position,
-    batch_size: int,
-    shard: Shard,
-    drop_last: bool,
-    pad_last: bool,
-    strided: bool,
-) -> Iterator[Step]:
-    """A rank's steps from a position to the end of the epoch of `n` samples."""
-
-    own = order.cut if isinstance(order, BatchedEpoch) else None  # it has batches of its own
-
-    def taken_at(position: int) -> Cut | None:
-        if own is not None:
-            return own(position, shard, drop_last)
-        return cut(n, position, batch_size, shard, drop_last, pad_last, strided)
-
-    at, taken = start, taken_at(start.samples_seen)
-    while taken is not None:
-        end, following = at._replace(samples_seen=taken.end), taken_at(taken.end)
-        yield Step(at, end, order(taken.positions), taken.valid, last=following is None)
-        at, taken = end, following
+from ..order import Rows, Step
+from ..source import Failed
+from .plan import Draws, FieldSizes
 
 
 @dataclass
@@ -85,17 +21,18 @@ class Work:
     """A step and what the stages have made of it so far; each stage fills in its part.
 
     Attributes:
-        samples: the rows that are in the batch in the end: the step's, but for substitutes.
+        samples: the rows of the batch: the step's, except for substitutes.
         valid: [N] False for repeated and substituted rows.
         read: the samples as they were read; empty where that failed.
         columns: the same, image files made readable for DALI.
-        draws, sizes: parameters of the plan's first run, and the images' sizes behind it.
-        rows: the device part's outputs by field.
+        draws, sizes: parameters of the plan's first run, and the images' sizes after it.
+        outputs: the device part's, by field.
         batch: the finished fields.
-        error: what went wrong; later stages pass it on.
+        error: the first error; later stages pass it on.
+        failed: the same, where the user's code that makes samples raised it.
         bad: the bad samples that were met.
         release: gives back the memory of what was read.
-        snapshot: where the source stands behind this step, where its end does not say so.
+        snapshot: where the source stands after this step, if the step's end does not say so.
     """
 
     step: Step
@@ -105,12 +42,13 @@ class Work:
     columns: Columns = field(default_factory=dict)
     draws: Draws = field(default_factory=dict)
     sizes: FieldSizes = field(default_factory=dict)
-    rows: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, _dali.Output | _dali.Owned] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
+    failed: Failed | None = None
     bad: list[BadSample] = field(default_factory=list)
     release: Callable[[], None] | None = None
-    snapshot: dict[str, Any] | None = None
+    snapshot: Any = None
 
     @classmethod
     def of(cls, step: Step) -> Work:
@@ -118,74 +56,3 @@ class Work:
 
     def __len__(self) -> int:
         return len(self.samples.indices)
-
-
-class Fetcher:
-    """The first stage: read the samples, look into the files' headers, draw parameters."""
-
-    def __init__(self, source: Source, place: Place, plan: Plan) -> None:
-        self.source, self.place, self.plan = source, place, plan
-        self.reading = source.reading(place)
-        self._local = threading.local()
-
-    def rand(self, work: Work) -> Rand:
-        """The random numbers of a step's samples."""
-        return Rand(self.place.seed, self.place.key, work.samples.keys)
-
-    def works(self, steps: Iterable[Step], busy: dict[str, Position]) -> Iterator[Work]:
-        """The steps with columns, draws and sizes filled in, or an error; `busy` says which step is read."""
-        asked: deque[Work] = deque()
-
-        def rows() -> Iterator[Rows]:
-            for step in steps:
-                asked.append(Work.of(step))
-                busy["read"] = step.start
-                yield step.rows
-
-        with contextlib.closing(self.reading.stream(rows())) as stream:  # type: ignore[type-var]
-            for columns in stream:
-                work = asked.popleft()
-                try:
-                    if isinstance(columns, Exception):
-                        raise columns
-                    if self.source.endless:
-                        self._fit(work, columns)
-                    work.read = columns
-                    if isinstance(columns, Lent):
-                        work.release, work.snapshot = columns.release, columns.snapshot
-                    self.enter(work, columns)
-                except Exception as error:
-                    work.error = leave_frame(error)
-                del columns  # not kept while the next ones are read
-                yield work
-
-    def _fit(self, work: Work, columns: Columns) -> None:
-        """Make the step as long as what came."""
-        size = max(len(column) for column in columns.values())
-        work.samples, work.valid = rows_of(work.samples, size), np.ones(size, np.bool_)
-        if not self.source.whole_batches:  # of those, positions count batches
-            end = work.step.end._replace(samples_seen=work.step.start.samples_seen + size)
-            work.step = replace(work.step, end=end)
-
-    def enter(self, work: Work, columns: Columns) -> None:
-        """Fill in columns, draws and sizes from what was read; any error may rise."""
-        work.columns = dict(columns)
-        if "valid" in columns:
-            work.columns["valid"] = work.valid
-        for name in self.plan.encoded:
-            work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
-        sizes: FieldSizes = {}
-        for name in self.plan.pixels:
-            column = work.columns[name]
-            if self.plan.kinds[name] == "image":
-                sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
-            else:
-                sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
-        if sizes:
-            work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
-
-    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
-        if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.place.device)
-        return _dali.image_sizes(encoded, self._local.context)

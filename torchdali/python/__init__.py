@@ -1,7 +1,9 @@
-"""Sources that are Python code, run in worker processes: datasets of torch, callbacks, iterables."""
+"""Sources of Python code, which may run in worker processes: datasets of torch, callbacks, iterables."""
 
-from .callback import BatchInfo, SampleInfo, SampleSource
+from .callback import SampleSource
+from .callback_job import BatchInfo, SampleInfo
 from .iterable import IterableSource
 from .mapped import PythonDataset
+from .wrap import as_source
 
-__all__ = ["BatchInfo", "IterableSource", "PythonDataset", "SampleInfo", "SampleSource"]
+__all__ = ["BatchInfo", "IterableSource", "PythonDataset", "SampleInfo", "SampleSource", "as_source"]

@@ -64,17 +64,16 @@ class Cursor:
                 if self._reader is None:
                     self._reader = self._make(self.age, self._rows)
                 outputs = self._reader(batch_size=self._rows)
-                return [self._values(_dali.Rows(batch)) for batch in _in_order(outputs)]
+                return [self._values(_dali.Output(batch)) for batch in _in_order(outputs)]
         except ReaderError:
             raise
         except Exception as error:
             raise ReaderError(_reason(error)) from error
 
-    def _values(self, rows: _dali.Rows) -> Column:
-        if rows.on_device:
-            views = rows.on_gpu(self._device)
-            return [view.clone() for view in views]
-        return rows.copied()
+    def _values(self, output: _dali.Output) -> Column:
+        if output.on_device:
+            return [view.clone() for view in output.on_gpu(self._device)]
+        return output.copied()
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:

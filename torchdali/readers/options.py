@@ -1,4 +1,4 @@
-"""DALI's options of a reader: which ones are set here, and what a fingerprint takes of the others."""
+"""DALI's options of a reader, and which ones are set here."""
 
 from __future__ import annotations
 
@@ -57,17 +57,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else copy.copy(value)
-
-
-def portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options in which paths count without their common folder, which may move."""
-
-    def strip(value: Any) -> Any:
-        if isinstance(value, str) and os.sep in value:
-            return os.path.basename(value.rstrip(os.sep))
-        if isinstance(value, list) and value and all(isinstance(item, str) and os.sep in item for item in value):
-            shared = os.path.commonpath([os.path.dirname(item) for item in value])
-            return [os.path.relpath(item, shared) for item in value]
-        return value
-
-    return {name: strip(value) for name, value in sorted(options.items())}

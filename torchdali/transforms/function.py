@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,19 +45,31 @@ def as_argument(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+class Call(NamedTuple):
+    """A function's draw: a method of `Rand`, and its arguments."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class FunctionRand:
-    """What a function gets as `rand`: numbers for each sample, as batches of DALI.
+    """Gives a function its random numbers, one for each sample, as batches of DALI: the argument `rand`.
 
     `uniform`, `normal`, `integers`, `bernoulli`, `choice` are those of `torchdali.random.Rand`, keyed by (seed, epoch,
     sample index) and by the order of the calls: make the same calls for every batch.
 
-    Attributes:
+    Args:
+        host: the generator for these samples and this function.
         device: "cpu" or "gpu", for DALI's `device=` arguments.
+        feed: draws the numbers of a call from `host`, and makes a batch of them.
+        make_rng: makes the batch's `ndd.random.RNG`; None in a traceable function.
     """
 
-    def __init__(self, host: Rand, device: str, feed: Callable[[Any], Any], make_rng: Callable[[], Any] | None) -> None:
+    def __init__(
+        self, host: Rand, device: str, feed: Callable[[Call], Any], make_rng: Callable[[], Any] | None
+    ) -> None:
         self._host, self.device = host, device
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self._feed, self._make_rng = feed, make_rng
         self._ndd: Any = None
 
@@ -90,8 +102,7 @@ class FunctionRand:
         return self._ndd
 
     def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        self.calls.append((method, args, kwargs))
-        return self._feed(as_argument(getattr(self._host, method)(*args, **kwargs)))
+        return self._feed(Call(method, args, kwargs))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
         """float32 in [low, high)."""
