@@ -7,7 +7,6 @@ import multiprocessing.util
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,17 @@ import pytest
 
 from torchdali.testing import make_image_folder
 
-from .launcher import PATIENCE, finish, start
+from .launcher import finish, start
+from .patience import wait_until
 
 # A shell's background jobs ignore Ctrl-C, and so would the scripts that are interrupted here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONGEST = (
+    *("test_workers", "test_readers", "test_torchrun", "test_python_sources", "test_lightning", "test_iterable"),
+    *("test_transforms", "test_recipes", "test_sources", "test_trainer_recipes", "test_sample_source", "test_golden"),
+    *("test_lifecycle", "test_migration", "test_stream", "test_transformers", "test_accelerate", "test_ignite"),
+)
 
 # --fast
 
@@ -32,6 +38,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if getattr(item, "callspec", None) and item.callspec.params.get("num_workers"):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.processes)
+    # Those first that take longest, so that two test processes end together (scripts/test).
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
     if config.getoption("--fast"):
         left_out = [item for item in items if any(item.iter_markers("processes")) or any(item.iter_markers("slow"))]
         config.hook.pytest_deselected(items=left_out)
@@ -105,10 +114,7 @@ def no_thread_is_left():
         return  # it has failed, and its traceback holds what it made
     if our_threads():
         gc.collect()
-    deadline = time.monotonic() + PATIENCE
-    while our_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not our_threads()
+    assert wait_until(lambda: not our_threads()), our_threads()
 
 
 # Files

@@ -97,7 +97,7 @@ class Faulty(Plain):
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
             if self.fault == "type":
                 return "no number"
         return index
@@ -330,7 +330,7 @@ class Itself:
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
         if self.n > N:
             raise StopIteration
         return self.n - 1

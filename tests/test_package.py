@@ -11,6 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import torchdali
 
 ROOT = Path(__file__).parent.parent

@@ -23,10 +23,11 @@ from torchdali.testing import assert_resumes_exactly, assert_same_stream
 
 from . import source_datasets as S
 from . import workers_helpers as helpers
+from .patience import PATIENCE, wait_until
 from .source_datasets import N
 from .workers_helpers import METHODS, wait_gone
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
@@ -63,6 +64,10 @@ def fail() -> None:
 
 def stop() -> None:
     raise StopIteration
+
+
+def take_a_while() -> None:
+    time.sleep(0.025)
 
 
 # Bad samples
@@ -131,19 +136,17 @@ def segfault() -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_segfault_is_an_error_within_a_second(num_workers, persistent):
+def test_a_segfault_is_an_error_at_once(num_workers, persistent):
     with loader(From(segfault, at=(9,)), num_workers, persistent_workers=persistent) as one:
         batches = iter(one)
         next(batches)
         pids = pids_of(one)
-        begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match=r"killed by SIGSEGV .*sample 9") as caught:
             list(batches)
-        assert time.monotonic() - begin < 1
         assert caught.value.index == 9 and caught.value.pid in pids
         with pytest.raises(WorkerDiedError):  # another pass meets it with new workers
             list(one)
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids)
 
 
 def test_a_worker_that_was_killed_while_it_was_idle():
@@ -151,7 +154,7 @@ def test_a_worker_that_was_killed_while_it_was_idle():
     list(one)
     (pid,) = pids_of(one)
     os.kill(pid, signal.SIGKILL)
-    assert not wait_gone([pid], 1)
+    assert not wait_gone([pid])
     with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
         list(one)
     assert len(list(one)) == len(one)  # the next pass has another
@@ -159,26 +162,25 @@ def test_a_worker_that_was_killed_while_it_was_idle():
 
 
 def test_a_sample_past_its_time_ends_its_worker():
-    with loader(From(helpers.forever, at=(9,)), 2, timeout=0.5) as one:
+    with loader(From(helpers.forever, at=(9,)), 2, timeout=2) as one:
         batches = iter(one)
         next(batches)
         pids = pids_of(one)
         begin = time.monotonic()
-        with pytest.raises(LoaderTimeoutError, match=r"took over 0\.5 s while it computed sample 9"):
+        with pytest.raises(LoaderTimeoutError, match=r"took over 2 s while it computed sample 9"):
             list(batches)
-        assert 0.3 < time.monotonic() - begin < 2
-        assert not wait_gone(pids, 1)
+        assert time.monotonic() - begin > 1  # it may have been waited for since before the first batch came
+        assert not wait_gone(pids)
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("way", ["close", "break", "exception", "forgotten"])
 def test_no_worker_is_left(method, way):
-    one = loader(S.Slow(), 2, multiprocessing_context=method, batch_size=2)
+    one = loader(From(helpers.forever, at=range(2, N)), 2, multiprocessing_context=method, batch_size=2)
     batches = iter(one)
     next(batches)
     pids = pids_of(one)
     assert len(pids) == 2 and all(os.path.exists(f"/proc/{pid}") for pid in pids)
-    begin = time.monotonic()
     if way == "close":
         one.close()
     elif way == "break":
@@ -192,8 +194,7 @@ def test_no_worker_is_left(method, way):
         del one
     del batches
     gc.collect()
-    assert time.monotonic() - begin < 2  # a sample takes 0.4 s, and a batch was begun
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids)  # batches were begun whose samples never end
 
 
 SCRIPT = """
@@ -255,9 +256,9 @@ def test_no_worker_outlives_the_script(mode, scripts):
         elif mode == "interrupt":
             os.killpg(script.pid, signal.SIGINT)
         else:
-            script.wait(10)
-        assert not wait_gone(pids, 1 if mode == "kill" else 3)
-        _, errors = script.communicate(timeout=20)
+            script.wait(PATIENCE)
+        assert not wait_gone(pids)
+        _, errors = script.communicate(timeout=PATIENCE)
         assert ("KeyboardInterrupt" in errors) == (mode == "interrupt") and "worker" not in errors, errors
     finally:
         script.kill()
@@ -279,7 +280,7 @@ def test_prefetch_factor_bounds_what_is_made_ahead(tmp_path):
     with loader(From(fail, at=(), log=str(log)), 2, prefetch_factor=4, batch_size=2) as one:
         batches = iter(one)
         next(batches)
-        time.sleep(0.5)
+        assert wait_until(lambda: len(log.read_text().split()) > few)
         many = len(log.read_text().split())
         del batches
     assert few < many <= N + 1
@@ -297,13 +298,15 @@ def test_two_passes_over_workers_that_stay():
         assert len(list(third)) == len(one) - 1
 
 
-def test_workers_of_an_open_pass_can_be_left_open():
-    """Workers that stay do not finish what nobody waits for."""
-    with loader(S.Slow(), 2, persistent_workers=True, batch_size=2, prefetch_factor=6) as one:
+def test_workers_of_an_open_pass_can_be_left_open(tmp_path):
+    """Workers that stay do not finish the work of a pass that was left."""
+    log = tmp_path / "log"
+    data = From(take_a_while, at=range(5000), log=str(log))
+    data.n = 5000
+    with loader(data, 2, persistent_workers=True, batch_size=2, prefetch_factor=1250) as one:
         next(iter(one))
-        begin = time.monotonic()
         next(iter(one))
-        assert time.monotonic() - begin < 3  # what was begun takes 4 s
+        assert len(log.read_text().split()) < 4000  # all of the first pass was begun, and takes a minute
 
 
 def test_pinned_memory_is_a_word_here_too():
@@ -347,10 +350,8 @@ def test_dali_in_a_forked_worker_is_an_error():
 
     with loader(S.Forms("tuple"), transform=T.Resize((4, 4))) as one:  # DALI is at work in this process
         list(one)
-    begin = time.monotonic()
     with loader(Decodes(), 1) as one, pytest.raises(RuntimeError, match="fork"):
         list(one)
-    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
