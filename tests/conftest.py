@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing.util
+import re
 import signal
 import sys
 import threading
@@ -36,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if getattr(item, "callspec", None) and item.callspec.params.get("num_workers"):  # type: ignore[attr-defined]
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if any(given.get("num_workers") for given in (parameters, *parameters.values()) if isinstance(given, dict)):
             item.add_marker(pytest.mark.processes)
     # Those first that take longest, so that two test processes end together (scripts/test).
     place = {name: number for number, name in enumerate(LONGEST)}
@@ -45,6 +47,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if any(item.iter_markers("processes")) or any(item.iter_markers("slow"))]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that --fast leaves out as a whole, by its pytestmark's first mark, costs no import of a trainer either."""
+    if config.getoption("--fast") and collection_path.suffix == ".py":
+        whole = re.search(r"^pytestmark = \[?\s*pytest\.mark\.(processes|slow)\b", collection_path.read_text(), re.M)
+        return True if whole else None
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

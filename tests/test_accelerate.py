@@ -13,6 +13,8 @@ from torchdali.trainers.accelerate import tell_end, tell_pass
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, in_order, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 ACCUMULATE = 4
 CELLS = ["fresh", *matrix(1), "registered", "accumulated", "accumulated, resumed"]
 
@@ -28,7 +30,6 @@ def expected(folder: Path) -> dict[int, list[Any]]:
     return {processes: [expected_batches(folder, rank, processes) for rank in range(processes)] for processes in (1, 2)}
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_stream_and_the_weights(jobs: Found, expected: Any, cell: str, processes: int) -> None:
@@ -38,20 +39,17 @@ def test_the_stream_and_the_weights(jobs: Found, expected: Any, cell: str, proce
         assert found[cell]["weights"] == jobs[processes][0][uninterrupted]["weights"]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_each_part_took_its_batches(jobs: Found, processes: int) -> None:
     for cell in matrix(processes):
         assert all(found[cell]["parts"] == part_lengths(processes, cell) for found in jobs[processes])
 
 
-@pytest.mark.processes
 def test_two_processes_train_with_the_samples_of_one(jobs: Found) -> None:
     one, two = (in_order([rank["fresh"]["batches"] for rank in jobs[processes]]) for processes in (1, 2))
     assert one == two and [len(set(epoch)) for epoch in one] == [22, 22]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_last_window_of_an_epoch_is_a_step(jobs: Found, processes: int) -> None:
     epoch = [number % ACCUMULATE == 0 or number == steps(processes) for number in range(1, steps(processes) + 1)]
@@ -60,7 +58,6 @@ def test_the_last_window_of_an_epoch_is_a_step(jobs: Found, processes: int) -> N
         assert found["accumulated"]["weights"] != found["fresh"]["weights"]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_skipping_is_exact_and_ends_as_a_whole_epoch_does(jobs: Found, expected: Any, processes: int) -> None:
     count = steps(processes)
@@ -72,7 +69,6 @@ def test_skipping_is_exact_and_ends_as_a_whole_epoch_does(jobs: Found, expected:
             assert found[f"skip {skip}"]["synced"] == first + second
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_pass_inside_another_tells_its_own_end(jobs: Found, processes: int) -> None:
     count, inner = steps(processes), 3 if processes == 1 else 2
@@ -82,7 +78,6 @@ def test_a_pass_inside_another_tells_its_own_end(jobs: Found, processes: int) ->
     assert all(found["nested"]["seen"] == expected for found in jobs[processes])
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_is_gathered_is_each_sample_once(jobs: Found, processes: int) -> None:
     for found in jobs[processes]:

@@ -12,6 +12,8 @@ from tqdm import tqdm
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, make_loader, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
@@ -24,7 +26,6 @@ def expected(folder: Path) -> dict[int, list[Any]]:
     return {processes: [expected_batches(folder, rank, processes) for rank in range(processes)] for processes in (1, 2)}
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("epochs", ["by itself", "by set_epoch"])
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("cell", ["fresh", *matrix(1)])
@@ -34,7 +35,6 @@ def test_the_stream_and_the_weights(jobs: Found, expected: Any, cell: str, proce
         assert found[epochs][cell]["weights"] == jobs[processes][0]["by itself"]["fresh"]["weights"]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_each_part_took_its_batches(jobs: Found, processes: int) -> None:
     for found in jobs[processes]:
@@ -42,7 +42,6 @@ def test_each_part_took_its_batches(jobs: Found, processes: int) -> None:
             assert all(way[cell]["parts"] == part_lengths(processes, cell) for way in found.values())
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_epoch_of_ignite_is_one_of_the_loader(jobs: Found, processes: int) -> None:
     for found in jobs[processes]:

@@ -19,6 +19,8 @@ from torchdali.lightning import DataModule
 
 from .source_datasets import Numbers, StatefulNumbers
 
+pytestmark = pytest.mark.slow
+
 
 def loader(dataset: Any, **options: Any) -> td.DataLoader:
     return td.DataLoader(dataset, 4, device="cpu", **options)

@@ -39,11 +39,11 @@ from .lightning_job import (
 )
 
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{message}")
-    for message in (
-        r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning, with a new torch
-        "The number of training batches .* is smaller than the logging interval",
-    )
+    pytest.mark.processes,
+    pytest.mark.filterwarnings(
+        r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated"
+    ),  # Lightning, with a new torch
+    pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than the logging interval"),
 ]
 
 no_validation = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
@@ -386,7 +386,6 @@ def recipe(folder, monkeypatch):
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:`seed_everything", "ignore:Checkpoint directory .* exists and is not empty")
 def test_a_killed_recipe_ends_with_the_same_weights(recipe, tmp_path):
     main, arguments = recipe
@@ -433,7 +432,6 @@ def jobs(tmp_path_factory):
     return {"folder": folder, **out}
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("job", "client"), [("torchrun", "loader"), ("torchrun", "module"), ("launcher", "module")], ids=str
 )
@@ -445,13 +443,11 @@ def test_two_processes_resume(job, client, jobs):
         assert read(out / name, processes=2) == fresh[done:], name
 
 
-@pytest.mark.processes
 def test_two_spawned_processes(jobs):
     fresh = read(jobs["spawn"] / "module" / "fresh", processes=2)
     assert ids(fresh) == expected_ids(jobs["folder"], 1)
 
 
-@pytest.mark.processes
 def test_two_processes_evaluate_every_sample_once(jobs, tmp_path):
     for stage in ("test", "predict"):
         steps = ids(read(jobs["torchrun"] / "evaluated", (stage,), processes=2))
@@ -460,7 +456,6 @@ def test_two_processes_evaluate_every_sample_once(jobs, tmp_path):
     assert float((jobs["torchrun"] / "accuracy").read_text()) == pytest.approx(alone[0]["accuracy"])
 
 
-@pytest.mark.processes
 def test_tensor_parallel_peers_read_the_same(jobs):
     one, other = ((jobs["torchrun"] / f"peers.{rank}").read_text() for rank in range(2))
     assert one == other and one.count("\n") == STEPS

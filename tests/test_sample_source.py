@@ -73,6 +73,7 @@ def test_infos_have_names():
     assert td.SampleInfo(1, 2, 3, 4).iteration == 3 and td.BatchInfo(1, 2).epoch_idx == 2
 
 
+@pytest.mark.processes
 def test_one_stream():
     assert_same_stream(
         lambda: loader(asked),
@@ -128,6 +129,7 @@ def test_no_sample_at_all_is_an_error(num_workers):
                     list(one)
 
 
+@pytest.mark.processes
 def test_a_known_length():
     with loader(asked, 2, {"num_samples": 6}) as one:
         assert len(one) == 2 and infos(one) == [EPOCH[0], EPOCH[1][:2]]
@@ -154,6 +156,7 @@ def test_resumes_at_every_step(num_workers):
     assert_resumes_exactly(lambda: loader(asked, num_workers))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("before", "after"), [(0, 3), (3, 0), (1, 2), (2, 1)])
 def test_resumes_under_another_number_of_workers(before, after):
     assert_resumes_exactly(lambda: loader(asked, before), lambda: loader(asked, after), steps=True, every=2)
@@ -195,6 +198,7 @@ def test_batches(num_workers):
             assert got[0]["number"].dtype == torch.int16
 
 
+@pytest.mark.processes
 def test_batches_resume():
     def make(num_workers: int) -> td.DataLoader:
         return loader(columns, num_workers, {"batch": True}, transform=T.RandomResizedCrop(8), output="dict")
@@ -249,6 +253,7 @@ def test_an_error_has_its_place_and_the_pass_goes_on(num_workers):
         assert len(list(one)) == 4
 
 
+@pytest.mark.processes
 def test_a_worker_that_ends_or_hangs_is_named():
     with loader(Faulty("exit"), 2) as one:
         with pytest.raises(WorkerDiedError, match=r"exited with code 3 .*sample 9"):
@@ -296,6 +301,7 @@ def root(tmp_path_factory) -> str:
     return str(folder)
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # DALI's pool
 @pytest.mark.parametrize(("num_shards", "num_workers"), [(1, 0), (1, 3), (2, 2)])
 def test_the_documentations_example(root, num_shards, num_workers):
@@ -334,6 +340,7 @@ def test_the_documentations_example(root, num_shards, num_workers):
         del pipe
 
 
+@pytest.mark.processes
 def test_the_documentations_example_resumes(root):
     def make(num_workers: int) -> td.DataLoader:
         callback = ExternalInputCallable(4, root, 1, 2)

@@ -99,6 +99,7 @@ def test_stop_iteration_does_not_end_the_epoch(num_workers, at):
     assert f"sample {at[0]}" in " ".join(caught.value.__notes__)
 
 
+@pytest.mark.processes
 def test_substitutes_are_the_same_for_any_workers():
     assert_same_stream(
         *(
@@ -111,6 +112,7 @@ def test_substitutes_are_the_same_for_any_workers():
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", METHODS)
 def test_an_exception_has_its_type_its_traceback_and_its_place(method):
     data = From(fail, at=(9,))
@@ -149,6 +151,7 @@ def test_a_segfault_is_an_error_at_once(num_workers, persistent):
     assert not wait_gone(pids)
 
 
+@pytest.mark.processes
 def test_a_worker_that_was_killed_while_it_was_idle():
     one = loader(S.Plain(), 1, transform=T.Resize((4, 4)), persistent_workers=True)
     list(one)
@@ -161,6 +164,7 @@ def test_a_worker_that_was_killed_while_it_was_idle():
     one.close()
 
 
+@pytest.mark.processes
 def test_a_sample_past_its_time_ends_its_worker():
     with loader(From(helpers.forever, at=(9,)), 2, timeout=2) as one:
         batches = iter(one)
@@ -173,6 +177,7 @@ def test_a_sample_past_its_time_ends_its_worker():
         assert not wait_gone(pids)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("way", ["close", "break", "exception", "forgotten"])
 def test_no_worker_is_left(method, way):
@@ -243,6 +248,7 @@ def scripts():
         script.communicate()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("mode", MODES)
 def test_no_worker_outlives_the_script(mode, scripts):
     """Loaders with workers of all three kinds, in a process that ends with batches in flight."""
@@ -268,6 +274,7 @@ def test_no_worker_outlives_the_script(mode, scripts):
 # Words of torch
 
 
+@pytest.mark.processes
 def test_prefetch_factor_bounds_what_is_made_ahead(tmp_path):
     log = tmp_path / "log"
     with loader(From(fail, at=(), log=str(log)), 2, prefetch_factor=1, batch_size=2) as one:
@@ -286,6 +293,7 @@ def test_prefetch_factor_bounds_what_is_made_ahead(tmp_path):
     assert few < many <= N + 1
 
 
+@pytest.mark.processes
 def test_two_passes_over_workers_that_stay():
     with loader(From(fail, at=()), 2, persistent_workers=True) as one:
         first, second = iter(one), iter(one)
@@ -298,6 +306,7 @@ def test_two_passes_over_workers_that_stay():
         assert len(list(third)) == len(one) - 1
 
 
+@pytest.mark.processes
 def test_workers_of_an_open_pass_can_be_left_open(tmp_path):
     """Workers that stay do not finish the work of a pass that was left."""
     log = tmp_path / "log"
@@ -309,6 +318,7 @@ def test_workers_of_an_open_pass_can_be_left_open(tmp_path):
         assert len(log.read_text().split()) < 4000  # all of the first pass was begun, and takes a minute
 
 
+@pytest.mark.processes
 def test_pinned_memory_is_a_word_here_too():
     with loader(From(fail, at=()), 1, pin_memory=True) as one:
         batch = next(iter(one))
@@ -319,6 +329,7 @@ def broken_init(number: int) -> None:
     raise helpers.TwoArgumentsError(number, "cannot begin")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_an_error_of_worker_init_fn(method):
     one = loader(S.Plain(), 2, worker_init_fn=broken_init, multiprocessing_context=method)
@@ -326,6 +337,7 @@ def test_an_error_of_worker_init_fn(method):
         list(one)
 
 
+@pytest.mark.processes
 def test_too_little_memory_is_an_error_with_sizes():
     class Large(S.Plain):
         def __getitem__(self, index: int) -> Any:
@@ -337,6 +349,7 @@ def test_too_little_memory_is_an_error_with_sizes():
     assert caught.value.needed > 12 << 20 and caught.value.available == 1 << 20
 
 
+@pytest.mark.processes
 def test_dali_in_a_forked_worker_is_an_error():
     """DALI's operators would hang there."""
 
@@ -369,6 +382,7 @@ def test_the_callers_generators_are_untouched_by_an_error(num_workers):
         assert states() == before
 
 
+@pytest.mark.processes
 def test_resumes_with_bad_samples_and_a_short_end():
     def make(num_workers: int) -> td.DataLoader:
         return loader(
