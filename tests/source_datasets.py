@@ -345,3 +345,28 @@ class Itself:
 def generate():
     for index in range(N):
         yield index, random.random()
+
+
+def bits() -> tuple[int, int, int]:
+    """31 random bits of Python, numpy and torch."""
+    return random.getrandbits(31), int(np.random.randint(2**31)), int(torch.randint(2**31, ()))
+
+
+class Bits(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return index, *bits()
+
+
+class AskedBits:
+    """A callback: what it was asked, and random bits."""
+
+    def __call__(self, info: Any) -> Any:
+        if info.idx_in_epoch >= N:
+            raise StopIteration
+        return *info, *bits()
+
+
+def batches_of_bits(info: Any) -> Any:
+    if info.iteration >= 4:
+        raise StopIteration
+    return np.arange(3 + info.iteration), np.array([bits() for _ in range(3 + info.iteration)])

@@ -129,6 +129,11 @@ class Options:
         """The names of all options."""
         return tuple(field.name for field in fields(cls))
 
+    @classmethod
+    def default(cls, name: str) -> Any:
+        """The default of an option."""
+        return getattr(cls, name)
+
     @property
     def shard(self) -> Shard | None:
         """The rank that was given, or None."""

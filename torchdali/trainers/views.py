@@ -170,5 +170,11 @@ class TokenDataset(Dataset[Any]):
 
 
 def only(batches: list[Any]) -> Any:
-    """Collate the batches of one token: there is one."""
+    """Collate the batches of one token: there is one.
+
+    Raises:
+        TypeError: these are samples.
+    """
+    if len(batches) != 1:
+        raise TypeError("a torchdali loader puts its batches together itself: iterate the loader")
     return batches[0]
