@@ -60,7 +60,7 @@ class Structure:
 
         Args:
             sample: the first one; all others must be like it.
-            fields: names for its values in their order, and of `fields.ALWAYS` among them; None: names from keys and the like.
+            fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
 
         Raises:
             ValueError: another number of fields than values, or names that are not different.
