@@ -45,11 +45,10 @@ import torchdali as td
 
 # The only looks inside the package: where these move, only the lines here follow.
 from torchdali import permutation as permutation_module
-from torchdali import random as random_module
+from torchdali import rand as random_module
 from torchdali import seeding as seeding_module
 from torchdali import state as state_module
 from torchdali import transforms as T
-from torchdali.samplers import permutations as permutations_module
 
 from . import source_datasets as S
 
@@ -58,7 +57,7 @@ N = 23
 SEED = 1234567890123456789
 
 Rand, derive, shard_seed = random_module.Rand, random_module.derive, random_module.shard_seed
-Permutation, permute_each = permutation_module.Permutation, permutations_module.permute_each
+Permutation, permute_each = permutation_module.Permutation, permutation_module.permute_each
 seed_all, seeded, preserved = seeding_module.seed_all, seeding_module.seeded, seeding_module.preserved
 VERSION = state_module.VERSION
 

@@ -81,7 +81,7 @@ def test_the_loader_leaves_the_order_to_the_reader(write):
 )
 def test_no_odd_number_reaches_dali(generator, epoch, age):
     """It loops for ever on some of them, and takes the others."""
-    with pytest.raises(ValueError, match="no state of a reader"):
+    with pytest.raises(ValueError, match="not a state of a reader"):
         reader_state(generator, epoch, age)
 
 
@@ -168,7 +168,7 @@ def test_arrays_of_two_dtypes_do_not_mix(tmp_path):
         np.save(paths[-1], np.ones(2, np.float32 if i < 2 else np.float64))
     reader = readers.Numpy(files=paths[:2], virtual_shards=2)
     reader.options["files"] = paths  # as if they had come later
-    with pytest.raises(ReaderError, match="one dtype"):
+    with pytest.raises(td.FieldTypeError, match="must be float32 with 1 dimension, as in sample 0, got float64"):
         list(td.DataLoader(reader, batch_size=4, device="cpu"))
 
 
@@ -233,6 +233,7 @@ def test_webdataset_damaged(write, tmp_path):
         make()
 
 
+@pytest.mark.processes
 def test_webdataset_index(write, tmp_path):
     from wds2idx import IndexCreator
 
@@ -298,7 +299,7 @@ def test_tfrecord_files(write):
     with pytest.raises(ValueError, match=r"1\.tfrecord is cut off: the record at offset \d+"):
         make()
     path.write_bytes(whole[:8] + bytes(4) + whole[12:])
-    with pytest.raises(ValueError, match=r"1\.tfrecord is no TFRecord at offset 0"):
+    with pytest.raises(ValueError, match=r"1\.tfrecord is not a TFRecord at offset 0"):
         make()
     path.write_bytes(whole)
     index = root / "wrong.idx"
@@ -320,7 +321,7 @@ def test_recordio_files(write):
     assert len(list(reader)) == N
     data = (root / "data.rec").read_bytes()
     (root / "data.rec").write_bytes(struct.pack("<I", 7) + data[4:])
-    with pytest.raises(ValueError, match=r"data\.rec is no RecordIO at offset 0"):
+    with pytest.raises(ValueError, match=r"data\.rec is not RecordIO at offset 0"):
         readers.MXNet(path=root / "data.rec")
 
 

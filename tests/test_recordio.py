@@ -218,7 +218,7 @@ def test_damage_is_found_at_once(small):
         (
             at[3],
             b"\x00",
-            rf"s.rec is no RecordIO at offset {at[3]}: the number 0xced7230a was expected, got 0xced72300",
+            rf"s.rec is not RecordIO at offset {at[3]}: the number 0xced7230a was expected, got 0xced72300",
         ),
         (at[3] + 7, b"\x60", rf"s.rec is damaged at offset {at[3]}: a part of kind 3 can't follow there"),
         (at[3] + 7, b"\xe0", "a part of kind 7"),

@@ -265,7 +265,7 @@ def test_a_garbled_length_is_found_at_once(file):
     third = starts(file)[3]
     edit(file, third, b"\x07")
     with pytest.raises(
-        ValueError, match=rf"a.tfrecord is no TFRecord at offset {third}: the checksum of the record's len"
+        ValueError, match=rf"a.tfrecord is not a TFRecord at offset {third}: the checksum of the record's len"
     ):
         TFRecordDataset(file, FEATURES)
 

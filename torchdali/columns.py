@@ -10,35 +10,30 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Kind
+from .signature import NUMERIC, check_arrays, is_number
 
 
 def as_column(name: str, values: Any) -> tuple[Column, Kind]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
     Raises:
-        TypeError: values without an order, or arrays that differ in dtype or number of dimensions, which DALI would
-            convert silently.
+        TypeError: values without an order.
+        FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
     """
     if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
     if isinstance(values, torch.Tensor):
         values = _on_host(values)
-    if isinstance(values, np.ndarray) and values.dtype.kind in _NUMERIC:
+    if isinstance(values, np.ndarray) and values.dtype.kind in NUMERIC:
         return values, "number" if values.ndim == 1 else "array"
     column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]
-    if all(isinstance(value, _NUMBERS) or (isinstance(value, np.ndarray) and not value.ndim) for value in column):
+    if all(is_number(value) for value in column):
         numbers = np.asarray(column)
-        return (numbers, "number") if numbers.dtype.kind in _NUMERIC else (column, "object")
-    if all(isinstance(value, np.ndarray) and value.dtype.kind in _NUMERIC for value in column):
-        seen = sorted({(str(value.dtype), value.ndim) for value in column})
-        if len(seen) > 1:
-            raise TypeError(f"arrays of {name!r} must have one dtype and number of dimensions, got {seen}")
+        return (numbers, "number") if numbers.dtype.kind in NUMERIC else (column, "object")
+    if all(isinstance(value, np.ndarray) and value.dtype.kind in NUMERIC for value in column):
+        check_arrays(name, column)
         return [np.ascontiguousarray(value) for value in column], "array"
     return column, "object"
-
-
-_NUMERIC = "biuf"  # kinds of dtypes that become tensors
-_NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 def _on_host(tensor: torch.Tensor) -> NDArray[Any]:

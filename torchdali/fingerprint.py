@@ -48,7 +48,7 @@ def digest(*values: Any) -> str:
 
 def below_common_folder(paths: Sequence[str]) -> list[str]:
     """Give the paths without the folder that all of them are in, so that it may move."""
-    # What the first and the last name share, all share.
+    # The beginning that the first and the last name share, all share.
     first, last = min(paths), max(paths)
     shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
     start = first.rfind("/", 0, shared) + 1

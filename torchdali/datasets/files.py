@@ -20,13 +20,14 @@ class FileDataset(MapDataset):
 
     Args:
         paths: the files.  The first one must exist; each other one is met when it is read (`on_bad_sample`).
-        labels: one number, array or object a file; None: there is no field `label`.  Arrays (numpy or torch) may be
+        labels: one number, array or object per file; None: there is no field `label`.  Arrays (numpy or torch) may be
             ragged and leave the loader padded then; lists are objects.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
 
     Raises:
         ValueError: no files, labels of another number, an unknown field.
-        TypeError: one path instead of a list, arrays of labels that differ in dtype or number of dimensions.
+        TypeError: one path instead of a list.
+        FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
     """
 
@@ -74,7 +75,7 @@ class FileDataset(MapDataset):
         return columns
 
     def fingerprint(self) -> str:
-        """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} files {files_digest(self.paths, self.labels)}"
         return self._fingerprint

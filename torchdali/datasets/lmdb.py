@@ -16,6 +16,7 @@ from ..formats.caffe import LABEL_TYPES, caffe2_sample, caffe_sample, check_prot
 from ..formats.lmdb import LMDBFile
 from ..formats.parts import kind_of_bytes
 from ..formats.whole import first_whole
+from ..signature import Form, is_pixels, kind_of
 from ..storage import Bytes
 from .base import MapDataset
 
@@ -34,7 +35,7 @@ class LMDBDataset(MapDataset):
 
     Args:
         path: the folder with data.mdb, or the file itself.
-        format: what its values are.
+        format: of its values.
 
                 "caffe"   Datum: the fields image and label (int64)
                 "caffe2"  TensorProtos, as DALI's reader takes them: the fields image, label by `label_type`, and bbox
@@ -42,14 +43,14 @@ class LMDBDataset(MapDataset):
                 "raw"     the field value (uint8 [n]); with `decode`, the fields that it gives
 
         fields: some of these and of key, index, path and valid; by default all but bbox, key and those beside.
-        kinds: what fields hold where the first sample does not tell it: "encoded", "image" or "array".
+        kinds: the kinds of fields where the first sample does not tell them: "encoded", "image" or "array".
         layout: of pixels that are not encoded, in Caffe: "HWC", as DALI's reader takes them, or "CHW": planes in the
             order blue, green, red, as Caffe's own tools write them.  Both come out as RGB [H, W, C] then.
         label_type: "single" (a number, int64 or float32), "sparse" (indices; the label is [num_labels] of 0 and 1),
             "dense" (the array as it is), "weighted" (indices and weights; float32 [num_labels]), "none"; or DALI's
             number of these, 0 to 4.
         num_labels: of sparse and weighted ones.
-        decode: makes a dict, or a tuple in the order of `fields`, from a raw value.
+        decode: takes a raw value, and gives a dict, or a tuple in the order of `fields`.
 
     Attributes:
         database: the file, and its keys.
@@ -90,7 +91,7 @@ class LMDBDataset(MapDataset):
         self._find_fields(fields, dict(kinds or {}))
 
     def _find_fields(self, fields: Sequence[str] | None, kinds: dict[str, Kind]) -> None:
-        """What the fields are, and what they hold: the first sample tells it."""
+        """Set the fields and their kinds, from the first sample."""
         self._parts: tuple[str, ...] | None = None
         beside = {*BESIDE, "key"}
         possible = _POSSIBLE[self.format]
@@ -107,7 +108,7 @@ class LMDBDataset(MapDataset):
         names = [name for name in self.fields if name in possible]
         check_kinds(kinds, names)
         first = first_whole(len(self), lambda index: self._sample(self.database.read([index])[0], names))
-        self._first: dict[str, str] = {name: _signature(first[name]) for name in names}
+        self._forms = {name: _form(first[name]) for name in names}
         found = {name: _kind(name, first[name], kinds.get(name)) for name in names}
         self._set_fields(chosen, {"key": "object", **found})
 
@@ -120,7 +121,7 @@ class LMDBDataset(MapDataset):
         return len(self.database)
 
     def _sample(self, value: Bytes, names: Sequence[str]) -> dict[str, Any]:
-        """The named fields of a value."""
+        """Give the named fields of a value."""
         if self.format == "caffe":
             return caffe_sample(value, names, self.layout)
         if self.format == "caffe2":
@@ -143,10 +144,7 @@ class LMDBDataset(MapDataset):
                 for name in parts:
                     if name not in sample:
                         raise ValueError(f"decode must return {name!r}, got {', '.join(sample)}")
-                    if _signature(sample[name]) != self._first[name]:
-                        raise ValueError(
-                            f"{name!r} must be {self._first[name]} as in {self.path(0)}, got {_signature(sample[name])}"
-                        )
+                    self._forms[name].check(name, sample[name], self.path(0), self.path(index))
                     columns[name].append(sample[name])
             except ValueError as error:
                 raise ValueError(f"{self.path(index)}: {error}") from error
@@ -162,23 +160,23 @@ class LMDBDataset(MapDataset):
         return self.kinds[name] == "number" or (self.format == "caffe2" and fixed)
 
     def path(self, index: int) -> str:
-        """The file and the sample's key in it: "data.mdb#00000007"."""
+        """Give the file and the sample's key in it: "data.mdb#00000007"."""
         return self.database.path(index)
 
     def fingerprint(self) -> str:
-        """Of the keys and of the file's size."""
+        """Hash the keys and the file's size."""
         return f"{len(self)} in LMDB {self.database.digest()}"
 
 
 def _kind(name: str, value: Any, given: Kind | None) -> Kind:
-    """What a field with this value holds; ValueError if it can't be what is wanted."""
+    """Give the kind of a field with this value; ValueError if it can't have the given one."""
     kind: Kind = "object"
     possible: tuple[Kind, ...] = ("object",)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
         kind, possible = kind_of_bytes(name), ("encoded", "array")
-    elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3):
+    elif is_pixels(value):
         kind, possible = "image" if kind_of_bytes(name) == "encoded" else "array", ("image", "array")
-    elif isinstance(value, _NUMBERS) and np.asarray(value).dtype.kind in "biuf":
+    elif kind_of(value) != "object":
         kind = "array" if np.ndim(value) else "number"
         possible = (kind,)
     return check_kind(name, given, kind, possible)
@@ -190,8 +188,8 @@ def _as_array(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _signature(value: Any) -> str:
-    return f"{np.asarray(value).dtype} of {np.ndim(value)} dimensions" if isinstance(value, _NUMBERS) else "an object"
-
-
-_NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
+def _form(value: Any) -> Form:
+    """Give the form that all values of a field must have, by the first one."""
+    if isinstance(value, np.ndarray) and value.ndim:  # files too, as bytes; images may differ in their channels
+        return Form.of("array", value)
+    return Form.of(kind_of(value), value)

@@ -25,7 +25,7 @@ class RecordIODataset(RecordDataset):
         index_paths: their .idx files; they are checked.  None: the files are scanned once, and the result is kept.
         fields: some of image, label, id, index, path and valid.  `label` is a float32 number where the first record
             has one label, else a float32 array; `id` is the image's number, int64.
-        kinds: "array" for image: bytes as they are; "array" for label: an array of any number of labels; "number".
+        kinds: of image: "array" for bytes as they are; of label: "array" for any number of labels, or "number".
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote files.
 

@@ -16,11 +16,11 @@ from .base import MapDataset
 class Subset(MapDataset):
     """Samples of a dataset, in the order of `indices`; the field `index` counts these.
 
-    A loader makes it of torch's `Subset`, where that is of one of torchdali's datasets.
+    A loader makes it from torch's `Subset`, if that holds a dataset of torchdali.
 
     Raises:
         IndexError: an index is outside the dataset.
-        TypeError: the indices are no integers.
+        TypeError: the indices are not integers.
     """
 
     def __init__(self, dataset: MapDataset, indices: Sequence[int]) -> None:
@@ -42,7 +42,7 @@ class Subset(MapDataset):
 
     @property
     def transform(self) -> Any:
-        """The dataset's own."""
+        """The dataset's own transform."""
         return self.dataset.transform
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
@@ -55,5 +55,5 @@ class Subset(MapDataset):
         return self.dataset.uniform(name)
 
     def fingerprint(self) -> str:
-        """Of the dataset's own, and of the indices."""
+        """Hash the dataset's fingerprint and the indices."""
         return f"{len(self)} of {len(self.dataset)} samples {digest(self.dataset.fingerprint(), self.indices)}"

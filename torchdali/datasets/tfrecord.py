@@ -36,14 +36,15 @@ class TFRecordDataset(RecordDataset):
                                             else an array; `kinds` says otherwise
                 ()                          one value; this is the shape where there is none
                 (4,), (2, 2)                that many values
-                None, (None, 4)             any number, the first dimension is inferred; of bytes: a list of texts
+                None, (None, 4)             any number, the first dimension is inferred; of bytes: a list of strings
 
             A feature that an example lacks is an error unless there is a default.  TensorFlow's FixedLenFeature,
             VarLenFeature and FixedLenSequenceFeature are taken too, with their own defaults.
         fields: names for the features: in their order, or by a dict of field and feature, and among them any of index,
             path and valid; or some of the features' own names.  None: the features' names.
-        kinds: what fields of bytes hold: "encoded", "array", "object" (text in UTF-8) or "number" (an integer in text).
-        index_paths: indexes made by DALI's `tfrecord2idx`, one a file; they are checked.  None: the files are scanned
+        kinds: the kinds of fields of bytes: "encoded", "array", "object" (a string, from UTF-8) or "number" (an integer
+            in text).
+        index_paths: indexes made by DALI's `tfrecord2idx`, one per file; they are checked.  None: files are scanned
             once, and the result is kept.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         check_crc: verify the checksum of each record that is read; that of its length always is.
@@ -127,7 +128,11 @@ def _texts(values: list[Bytes]) -> list[str]:
 
 
 def field_names(fields: Sequence[str] | Mapping[str, str] | None, known: Mapping[str, Any]) -> dict[str, str]:
-    """Which feature each field is, where index, path and valid stand for themselves; errors as `TFRecordDataset`."""
+    """Give the feature of each field; index, path and valid stand for themselves.
+
+    Raises:
+        ValueError: names that are not those of the features, or as many as the features.
+    """
     if fields is None:
         return {name: name for name in known}
     if isinstance(fields, Mapping):

@@ -22,7 +22,7 @@ BYTES_KINDS: tuple[Kind, ...] = ("encoded", "array", "object", "number")
 
 
 class FeatureError(ValueError):
-    """An example has not the features that it should have."""
+    """An example lacks a feature that it should have."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def _meta(storage: Storage) -> Meta:
         flags, magic, version, *rest = _META.unpack(storage.read(offset, _META.size).data)
         meta = Meta(*rest)
         if magic != _MAGIC or not flags & _IS_META or (found and meta.page != offset):
-            raise ValueError(f"{storage.path} is no LMDB database, or damaged at offset {offset}")
+            raise ValueError(f"{storage.path} is not an LMDB database, or is damaged at offset {offset}")
         if version != _FORMAT or not 256 <= meta.page <= 1 << 16 or meta.page & (meta.page - 1):
             raise ValueError(
                 f"{storage.path} must be of LMDB's format {_FORMAT}, got {version}, pages of {meta.page} bytes"

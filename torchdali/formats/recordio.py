@@ -30,7 +30,7 @@ def _scan(storage: Storage) -> NDArray[np.int64]:
         while at <= len(window) - _PART.size:
             magic, word = _PART.unpack_from(window, at)
             if magic != MAGIC:
-                raise ValueError(f"{storage.path} is no RecordIO at offset {base + at}: {_not_magic(magic)}")
+                raise ValueError(f"{storage.path} is not RecordIO at offset {base + at}: {_not_magic(magic)}")
             flags.append(word >> 29)
             end = at + _PART.size + (word & LONGEST)
             at = end + -end % 4

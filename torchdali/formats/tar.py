@@ -168,7 +168,7 @@ def _names(window: bytes, files: list[_File], needed: Callable[[bytes], bool]) -
 
 
 def _check(tar: Storage, window: bytes, begin: int, headers: list[int]) -> None:
-    """Raise for the first header with a wrong checksum; together, since that is ten times faster."""
+    """Check the checksums of headers, together, since that is ten times faster; ValueError for the first wrong one."""
     if not headers:
         return
     blocks = np.frombuffer(window, np.uint8)[np.add.outer(headers, np.arange(BLOCK))]

@@ -34,7 +34,7 @@ def _scan(storage: Storage) -> NDArray[np.int64]:
         if wrong.any():
             number = int(wrong.argmax())
             begin = ends[number - 1] if number else base
-            raise ValueError(f"{storage.path} is no TFRecord at offset {begin}: {_not_a_header(window, begin)}")
+            raise ValueError(f"{storage.path} is not a TFRecord at offset {begin}: {_not_a_header(window, begin)}")
         return ends
 
     return scan(storage, _HEADER.size, walk)

@@ -1,4 +1,4 @@
-"""Looking at the first record of a file, or the first that is whole."""
+"""The first record of a file, or the first that is whole."""
 
 from __future__ import annotations
 

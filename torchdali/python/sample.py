@@ -22,13 +22,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..batch import Columns, Kind
-from ..fields import BESIDE as ALL_BESIDE
-from ..fields import name_parts
+from ..fields import ALWAYS, name_parts
 from ..signature import Form
 from .values import column_of, convert, form_of
-
-BESIDE: dict[str, Kind] = {name: ALL_BESIDE[name] for name in ("index", "valid")}
-"""Fields that Python samples can be asked for beside their own."""
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -64,7 +60,7 @@ class Structure:
 
         Args:
             sample: the first one; all others must be like it.
-            fields: names for its values in their order, and of `BESIDE` among them; None: names from keys and the like.
+            fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
 
         Raises:
             ValueError: another number of fields than values, or names that are not different.
@@ -78,7 +74,7 @@ class Structure:
         forms = [form_of(value) for value in values]
         names = _names(paths, forms)
         if fields is not None:
-            names = name_parts(fields, names, BESIDE)
+            names = name_parts(fields, names, ALWAYS)
         by_path = dict(zip(paths, names, strict=True))
         leaves = [Leaf(name, path, form) for name, path, form in zip(names, paths, forms, strict=True)]
         return cls(leaves, _walk(sample, (), by_path.__getitem__))

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ..batch import Columns, Kind
-from ..fields import Fields
+from ..fields import ALWAYS, Fields
 from ..options import Options
-from ..order import Endless, Order, Rows
+from ..order import Endless, Order
 from ..source import Failed, Source
 from ..workers import Job, Task
 from .call import call, failed
 from .pools import Pools, WorkerOptions
-from .sample import BESIDE, Description, Structure
+from .sample import Description, Structure
 
 
 class PythonSource(Source):
@@ -157,7 +157,7 @@ class PythonSource(Source):
         return self.description.structure
 
     def _fields(self) -> Fields:
-        kinds = {**BESIDE, **self.structure.kinds}
+        kinds = {**ALWAYS, **self.structure.kinds}
         names = tuple(self.structure.kinds) if self._names is None else self._names
         return Fields(names, {name: kinds[name] for name in names})
 
@@ -182,7 +182,7 @@ class PythonSource(Source):
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""
-        beside = set(BESIDE) & set(self._names or ())
+        beside = set(ALWAYS) & set(self._names or ())
         return tuple(batch.values()) if beside else self.structure.rebuild(batch)
 
     def warn_once(self, text: str) -> None:
@@ -190,12 +190,6 @@ class PythonSource(Source):
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-    def finish(self, columns: Columns, rows: Rows) -> Columns:
-        """Add index and valid to columns where they are fields, and bring all into the order of the fields."""
-        if self.endless:
-            rows = rows.resized(size_of(columns))
-        return self._fields().fill(columns, rows.indices)
 
 
 def size_of(columns: Columns) -> int:

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..batch import Column, Columns, Kind
 from ..checks import integer
-from ..errors import ReaderError, StateMismatchError
-from ..fields import BESIDE, Fields, check_kinds, name_parts
+from ..errors import StateMismatchError
+from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
-from ..order import Indices
 from ..readers import native
 from ..source import Pass
 from .options import check_options
@@ -55,7 +54,7 @@ class Reader(Standalone):
     Args:
         reader: a class such as `ndd.readers.File`.
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
-        kinds: what fields hold where their names do not tell it, such as `{"photo": "encoded"}`.
+        kinds: the kinds of fields where their names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
             DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
         seed: of the order; None: the loader's.
@@ -144,30 +143,25 @@ class Reader(Standalone):
     def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
         if not isinstance(fields, str) and "path" in fields:
             raise ValueError(f"a native reader does not tell its files' paths, got fields={fields!r}")
-        beside = [name for name in BESIDE if name != "path"]
-        names = name_parts(fields, [output.name for output in self.outputs], beside)
+        names = name_parts(fields, [output.name for output in self.outputs], ALWAYS)
         check_kinds(kinds, names)
         self.outputs = [
             # Another kind than the natural one takes DALI's values as they are.
             Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
             for name, output in zip(names, self.outputs, strict=True)
         ]
-        self.fields = tuple(fields)
-        given = {output.name: output.kind for output in self.outputs}
-        self.kinds = {name: given[name] if name in given else BESIDE[name] for name in fields}
+        known = {**ALWAYS, **{output.name: output.kind for output in self.outputs}}
+        self.fields, self.kinds = tuple(fields), {name: known[name] for name in fields}
 
-    def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
-        """Make the fields of some rows from DALI's outputs.
+    def columns(self, outputs: Sequence[Column]) -> Columns:
+        """Make the columns of some rows from DALI's outputs.
 
         Raises:
             ValueError: another number of outputs than fields, or values of another kind than the field's.
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
-        columns: Columns = {}
-        for output, values in zip(self.outputs, outputs, strict=True):
-            columns[output.name] = _column(output, values)
-        return Fields(self.fields, self.kinds).fill(columns, positions)
+        return {output.name: _column(output, values) for output, values in zip(self.outputs, outputs, strict=True)}
 
     def uniform(self, name: str) -> bool:
         """Tell whether all samples of a field are known to have one shape."""
@@ -195,7 +189,7 @@ class Reader(Standalone):
         """Give the number of shards that the epoch is made of.
 
         Raises:
-            ValueError: `virtual_shards` is no multiple of the number of ranks, or there are more than samples.
+            ValueError: `virtual_shards` is not a multiple of the number of ranks, or there are more than samples.
         """
         shards = world_size if self.virtual_shards is None else self.virtual_shards
         if shards % world_size:
@@ -294,9 +288,6 @@ def _column(output: Output, values: Column) -> Column:
         return array.reshape(len(array))
     if isinstance(values, np.ndarray) and output.kind in ("encoded", "image"):
         return list(values)
-    if isinstance(values, list) and len(seen := {(value.dtype, value.ndim) for value in values}) > 1:
-        found = sorted((str(dtype), ndim) for dtype, ndim in seen)
-        raise ReaderError(f"{output.name!r} must have one dtype and number of dimensions, got {found}")
     return values
 
 

@@ -30,7 +30,7 @@ class LMDBReader(KnownReader):
             self.check_values(database)
 
     def check_values(self, database: LMDBFile) -> None:
-        """Refuse values of which DALI would die, as far as the first ones show it."""
+        """Refuse values that would end DALI's process, as far as the first ones show it."""
 
 
 class Caffe(LMDBReader):

@@ -26,7 +26,7 @@ class COCO(KnownReader):
     left, top, right, bottom with `ltrb`; of 0 to 1 with `ratio`), labels (int32 [m]; categories count from 1 in the
     file's order, `avoid_class_remapping` keeps their ids); then
 
-    - with `polygon_masks`: polygons (int32 [p, 3]; the box, the first vertex and the one behind the last) and
+    - with `polygon_masks`: polygons (int32 [p, 3]; the box, the first vertex and the one after the last) and
       vertices (float32 [v, 2]; x, y);
     - with `pixelwise_masks`: masks (int32 [H, W, 1]; labels, 0 for the background);
     - with `image_ids`: image_ids (int32).
@@ -38,7 +38,7 @@ class COCO(KnownReader):
     reading without a word at any other), known categories and unique ids; images are there and not empty; masks, if
     they are asked for, are polygons, or run lengths that fill the image.  Counted in a warning: annotations of images
     that are not listed, boxes smaller than `size_threshold` (0.1 pixels), instances without a mask of the kind that is
-    asked for, all of which DALI drops, and boxes that lie outside of their images.  Not compared: sizes in the JSON
+    asked for, which DALI drops, and boxes that lie outside of their images.  Not compared: sizes in the JSON
     file with those of the images.
     """
 

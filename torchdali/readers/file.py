@@ -20,8 +20,8 @@ class File(KnownReader):
     Fields: image (a file as it is; `kinds={"image": "array"}` for files that are no images) and label (int32).
 
     Checked when it is made: every file is there and not empty; labels fit int32; lines of `file_list` are
-    "path label".  What the filters and DALI's walk leave out (it reads the files that are directly in a class's
-    folder) is counted in a warning, and so are folders without a file, which use up a label.
+    "path label".  Files that the filters and DALI's walk leave out (it reads those that are directly in a class's
+    folder) are counted in a warning, and so are folders without a file, which use up a label.
     """
 
     ndd_name = "File"

@@ -16,7 +16,7 @@ from .known import KnownReader
 
 
 class NemoAsr(KnownReader):
-    """DALI's reader of NeMo's manifests: `manifest_filepaths`, files with an object of JSON a line.
+    """DALI's reader of NeMo's manifests: `manifest_filepaths`, files with an object of JSON per line.
 
     Fields: audio (float32 [n], or another `dtype`; [n, channels] with `downmix=False`; from `offset` on, for `duration`
     seconds where the line has them, so that one that is rounded down costs a sample); sample_rate (float32, in Hz, of

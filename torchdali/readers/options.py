@@ -19,8 +19,8 @@ SET_HERE = {
     "shuffle_after_epoch_seed": "write seed=",
     "stick_to_shard": "a rank keeps its shard, and the order differs in each epoch",
     "pad_last_batch": "the last batch is a true one: write pad_last=True at the DataLoader for full ones",
-    "enable_checkpointing": "the state is that of the loader, and always there",
-    "checkpointing": "the state is that of the loader, and always there",
+    "enable_checkpointing": "the state is the loader's, and always there",
+    "checkpointing": "the state is the loader's, and always there",
     "batch_size": "write batch_size= at the DataLoader",
     "max_batch_size": "write batch_size= at the DataLoader",
     "skip_cached_images": "it would leave out samples",
@@ -33,10 +33,10 @@ SET_HERE = {
 
 
 def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Options in DALI's types, without those that are None.
+    """Give options in DALI's types, without those that are None.
 
     Raises:
-        ValueError: one that is set here, or a number of which DALI would die.
+        ValueError: one that is set here, or a number that would end DALI's process.
         TypeError: one that the reader doesn't have.
     """
     for name in options:
@@ -51,7 +51,7 @@ def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> d
 
 
 def _plain(value: Any) -> Any:
-    """An option without paths, tuples and arrays, which DALI does not take everywhere."""
+    """Turn paths, tuples and arrays into strings and lists: DALI does not take the former everywhere."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.ndarray, np.generic)):

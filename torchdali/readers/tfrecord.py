@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import _dali
+from ..fields import ALWAYS
 from ..formats.example import parse_example, type_of, values_of
 from ..formats.feature import Feature
 from ..formats.parts import kind_of_bytes
@@ -44,7 +45,7 @@ class TFRecord(RecordReader):
         if "index_path" in self.options:
             read_records(self.records, [0, len(self.records) - 1])  # each other one is checked when DALI reads it
         self._native = {name: NativeFeature(name, what) for name, what in self.options["features"].items()}
-        names = [name for name in fields if name not in ("index", "valid")] or list(self._native)
+        names = [name for name in fields if name not in ALWAYS] or list(self._native)
         first = self._check(0)
         return [
             native.output(name, field, value)

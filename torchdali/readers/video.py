@@ -28,7 +28,7 @@ class Sequences(KnownReader):
     Fields: video (uint8 [F, H, W, C]; F is `sequence_length`); label (int32) unless only `filenames` are given; frame
     with `enable_frame_num`: "scalar", the number of the first frame (int32), or "sequence", of each (int32 [F]);
     timestamps with `enable_timestamps` (float64 [F], seconds).  A sequence begins every `step` frames (by default where
-    the one before ends) and takes every `stride`-th; frames behind the last whole sequence are left out.
+    the one before ends) and takes every `stride`-th; frames after the last whole sequence are left out.
 
     Checked when it is made: numbers with which DALI counts for ever; files are there, not empty, and, as far as
     Matroska, WebM, AVI, MP4 and MOV say, whole; labels fit int32; lines of `file_list` are "path label [start [end]]".
@@ -75,7 +75,7 @@ class Sequences(KnownReader):
         self.check_entries(entries)
 
     def check_entries(self, entries: Sequence[Entry]) -> None:
-        """Look for what DALI leaves out."""
+        """Warn of videos that DALI leaves out."""
 
     def _entries(self) -> Iterator[Entry]:
         options = self.options
@@ -119,7 +119,7 @@ class ExperimentalVideo(Sequences):
     `uniform_sample` takes one sequence of each video.  `file_list` has seconds, or frames with
     `file_list_format="frames"`.
 
-    Videos that DALI can't read here (H.264, HEVC, MPEG-4, AV1), that are too short or whose part is empty or behind the
+    Videos that DALI can't read here (H.264, HEVC, MPEG-4, AV1), that are too short or whose part is empty or after the
     end, are left out by DALI: a warning names them, and where none is left it is an error.
     """
 
@@ -142,7 +142,7 @@ class ExperimentalVideo(Sequences):
         warn_dropped(self.name, text)
 
     def _count(self, entries: Sequence[Entry]) -> int:
-        """How many of the videos DALI takes.
+        """Count the videos that DALI takes.
 
         Raises:
             ValueError: options that it doesn't take.
@@ -184,6 +184,6 @@ class VideoResize(OnGPU, Sequences):
 
 
 def _number(value: Any) -> Any:
-    """A number from an array of one, which may be on a GPU."""
+    """Take the number from an array of one, which may be on a GPU."""
     array = value.cpu().numpy() if isinstance(value, torch.Tensor) else value
     return array.reshape(-1)[0]
