@@ -26,12 +26,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 """For all programs: sums that are the same each time, and no look-up of the host's name, which can take a minute."""
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DALI_NUM_THREADS")
 USED_BY_ALL = ("torch", "torchvision", "nvidia.dali.experimental.dynamic", "torchdali.testing")
-PATIENCE = 240.0  # seconds until a program must have ended, on a busy machine too
 
 _lock = threading.Lock()  # one request at a time
 

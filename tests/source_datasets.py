@@ -97,7 +97,7 @@ class Faulty(Plain):
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
             if self.fault == "type":
                 return "no number"
         return index
@@ -198,6 +198,34 @@ class Forever(Stream):
         while True:
             yield index
             index += 1
+
+
+class Numbers(IterableDataset):
+    """Fields of one number."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Any:
+        yield from ({"x": np.array([i], np.float32)} for i in range(self.n))
+
+
+class StatefulNumbers(Numbers):
+    """They know where they are."""
+
+    at = 0
+
+    def __iter__(self) -> Any:
+        while self.at < self.n:
+            self.at += 1
+            yield {"x": np.array([self.at - 1], np.float32)}
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
 
 
 class Callback:
@@ -302,7 +330,7 @@ class Itself:
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
         if self.n > N:
             raise StopIteration
         return self.n - 1

@@ -13,6 +13,8 @@ from torchdali.trainers.accelerate import tell_end, tell_pass
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, in_order, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 ACCUMULATE = 4
 CELLS = ["fresh", *matrix(1), "registered", "accumulated", "accumulated, resumed"]
 

@@ -39,6 +39,7 @@ def test_every_option_is_an_attribute() -> None:
     assert (loader.pad_last, loader.generator, loader.in_order) == (False, None, True)
 
 
+@pytest.mark.processes
 def test_trainers_see_a_loader_without_workers() -> None:
     """They build torch's own loader of what they see, and its workers would run around ours."""
     from accelerate import skip_first_batches
@@ -86,6 +87,7 @@ def children() -> int:
     return len(psutil.Process().children(recursive=True))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("touch", [False, True])
 def test_a_loader_that_is_dropped_is_freed_by_reference_counting(touch: bool) -> None:
     gc.collect()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import torchdali as td
+from torchdali import transforms as T
 from torchdali.collate import Padding, collate_arrays
 from torchdali.errors import FieldTypeError, PadValueError
 
@@ -136,6 +137,32 @@ def test_a_pad_value_that_no_field_needs_is_fine():
     assert x.dtype == torch.uint8 and y.data[0].tolist() == [-1] * 3
 
 
+def test_a_pad_value_is_checked_when_the_loader_is_made(folder):
+    """As far as the dtypes are known there."""
+    arrays = td.InMemoryDataset(x=[np.zeros(n, np.uint8) for n in range(3)], y=[np.zeros(n) for n in range(3)])
+    with pytest.raises(PadValueError, match="got -1 for 'x', which is uint8"):
+        td.DataLoader(arrays, 3, device="cpu", pad_value=-1)
+    ((x, y),) = td.DataLoader(arrays, 3, device="cpu", pad_value={"y": -1})
+    assert x.data[0].tolist() == [0, 0] and y.data[0].tolist() == [-1, -1]
+    images = td.ImageFolder(folder, fields=("image",))
+    for transform in (T.Resize((4, 5)), T.ToDtype(torch.float32)):  # of one size; of another dtype
+        td.DataLoader(images, 3, device="cpu", pad_value=-1, transform=transform)
+    with pytest.raises(PadValueError, match="got -1 for 'image', which is uint8"):
+        td.DataLoader(images, 3, device="cpu", pad_value=-1, transform=T.Resize(4))
+    with pytest.raises(PadValueError, match=r"got 0.5 for 'image', which is uint8"):
+        td.DataLoader(images, 3, device="cpu", pad_value=0.5)
+
+
+def test_a_pad_value_of_a_python_dataset_is_checked_at_its_first_batch():
+    samples = [(np.zeros(n, np.int64), np.zeros(n, bool)) for n in (2, 2, 3)]
+    with pytest.raises(PadValueError, match="got -1 for 'field1', which is bool"):
+        next(iter(td.DataLoader(samples, 2, device="cpu", pad_value=-1)))
+    with pytest.raises(PadValueError, match="must name fields among field0, field1, got 'mask'"):
+        next(iter(td.DataLoader(samples, 2, device="cpu", pad_value={"mask": 1})))
+    *_, last = td.DataLoader([*samples, samples[0]], 2, device="cpu", pad_value={"field0": -1, "field1": True + 0})
+    assert last[0].data[1].tolist() == [0, 0, -1] and last[1].data[1].tolist() == [False, False, True]
+
+
 def test_a_source_may_refuse_a_sample_of_another_dtype(tmp_path):
     """Then it is that sample's error, and another one can take its place."""
     for i, dtype in enumerate(["f4", "f4", "f8", "f4"]):
@@ -155,3 +182,10 @@ def test_a_source_may_refuse_a_sample_of_another_dtype(tmp_path):
     dataset = Checked(tmp_path, fields=("array", "valid"))
     batches = list(td.DataLoader(dataset, 2, device="cpu", on_bad_sample="substitute"))
     assert [valid.tolist() for _, valid in batches] == [[True, True], [False, True]]
+
+
+def test_index_and_path_alone(folder):
+    """They are the loader's: a source without fields of its own still has them."""
+    dataset = td.ImageFolder(folder, fields=("path", "index"))
+    (paths, index), *_ = td.DataLoader(dataset, 5, shuffle=True, device="cpu")
+    assert [dataset.paths[i] for i in index.tolist()] == paths

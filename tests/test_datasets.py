@@ -461,6 +461,7 @@ class Thing:
     """Its repr holds an address, which is another one in each process."""
 
 
+@pytest.mark.processes
 def test_a_fingerprint_is_the_same_in_another_process(zoo: Path) -> None:
     script = f"""
 import numpy as np, torchdali as td

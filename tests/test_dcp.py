@@ -17,6 +17,8 @@ from .trainer_jobs import FOLDER, Found
 from .trainer_jobs.common import BATCH_SIZE, expected_batches, matrix, read
 from .trainer_jobs.dcp_job import SAVE_AFTER, run_cells, train
 
+pytestmark = pytest.mark.processes
+
 
 @contextmanager
 def group_of_one() -> Iterator[None]:

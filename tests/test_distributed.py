@@ -204,6 +204,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.processes
 def test_two_processes_know_their_ranks(two: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(two):
         assert found["environment"] == found["group"] == found["submesh"] == [rank, 2]
@@ -214,6 +215,7 @@ def test_two_processes_know_their_ranks(two: list[dict[str, Any]]) -> None:
         assert found["late"] == 3
 
 
+@pytest.mark.processes
 def test_meshes_that_are_no_data_parallel_group(two: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(two):
         assert found["two dimensions"] == (
@@ -229,6 +231,7 @@ def numbers(*batches: list[int]) -> list[int]:
     return list(itertools.chain(*batches))
 
 
+@pytest.mark.processes
 def test_two_processes_share_an_epoch(two: list[dict[str, Any]]) -> None:
     alone = two[0]["streams"][2]  # by a mesh of one, in which both take all
     assert alone == two[1]["streams"][2] and sorted(numbers(*alone["batches"])) == list(range(21))

@@ -277,6 +277,7 @@ def labels_of(dataset, results):
     results.put(dataset.read(np.arange(22))["label"].tolist())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_other_processes_read_too(images, method):
@@ -338,6 +339,7 @@ def refused(path) -> str:
     return ""
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_where_lmdb_would_die_is_found(large):
     file = large / "data.mdb"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import torchdali
 
@@ -43,6 +46,7 @@ def group_of(name: str) -> int:
     return number
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
@@ -107,6 +111,7 @@ def test_each_dependency_has_its_reason():
             assert re.search(rf'"{re.escape(dependency)}",? +# \w', text), f"{dependency} has no reason beside it"
 
 
+@pytest.mark.processes
 def test_types_and_lint():
     for command in (["mypy"], ["ruff", "check", "."], ["ruff", "format", "--check", "."]):
         done = subprocess.run(

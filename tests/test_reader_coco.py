@@ -385,6 +385,7 @@ def test_masks_of_which_dali_dies(make, changed, mask, expected, kind):
     assert len(read(make(doc))) == N  # nobody looks at masks that are not asked for
 
 
+@pytest.mark.processes
 def test_dali_dies_of_run_lengths(pictures, tmp_path):
     """Why they are checked."""
     doc = document()

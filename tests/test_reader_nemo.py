@@ -276,6 +276,7 @@ def test_what_nobody_asks_for_may_be_missing(make, lines):
         make(lines, read_text=False, max_duration=5)
 
 
+@pytest.mark.processes
 def test_dali_dies_of_null(make, lines, tmp_path):
     """Why lines are checked."""
     path = tmp_path / "null.json"

@@ -233,6 +233,7 @@ def test_webdataset_damaged(write, tmp_path):
         make()
 
 
+@pytest.mark.processes
 def test_webdataset_index(write, tmp_path):
     from wds2idx import IndexCreator
 

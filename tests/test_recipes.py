@@ -35,6 +35,7 @@ def log_of(out: Path, rank: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(f"{out}.{rank}.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.processes
 def test_a_killed_training_goes_on(digits, tmp_path):
     """With the very next batch, to the same weights; and on two processes with the same samples."""
     whole, killed, two = (tmp_path / name for name in ("whole", "killed", "two"))
@@ -58,6 +59,7 @@ def test_a_killed_training_goes_on(digits, tmp_path):
     assert results[0]["steps"] == results[1]["steps"] == len(steps) and results[1]["accuracy"] > 0.3
 
 
+@pytest.mark.processes
 def test_config_mistakes_are_named(digits, tmp_path):
     mistakes = {
         "--data.batchsize=3": (2, "did you mean 'data.batch_size'?"),
@@ -67,6 +69,7 @@ def test_config_mistakes_are_named(digits, tmp_path):
         assert words in finish(begin(*training(digits, tmp_path / "out", option)), code)[1]
 
 
+@pytest.mark.processes
 def test_a_pipeline_and_the_loader_that_replaces_it(digits, tmp_path):
     program = start(
         "recipes/migrate_from_pipeline.py", "--config", "configs/migrate_from_pipeline/tiny.yaml",
@@ -120,6 +123,7 @@ IMPORTS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "config",
     [config for config in CONFIGS if config.stem != RUN_TO_THE_END],

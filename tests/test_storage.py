@@ -196,6 +196,7 @@ def _child(file, offset, queue):
     queue.put(file.read(offset, 1000).tobytes())
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_after_a_fork(place):
     address, options, write = place
@@ -276,6 +277,7 @@ def test_few_files_stay_open(tmp_path, monkeypatch):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
+@pytest.mark.processes
 def test_local_files_need_no_fsspec(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     code = (
@@ -441,6 +443,7 @@ def _cache_in_child(path, cache, queue):
     queue.put(cached_index(open_storage(path), "kind", build_counted([], range(50_000)), cache)["offset"].sum())
 
 
+@pytest.mark.processes
 def test_several_processes_make_one_index(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     context = multiprocessing.get_context("spawn")

@@ -340,6 +340,7 @@ def test_scan_is_that_of_tarfile(tmp_path_factory, members, format, window):
     shutil.rmtree(path.parent)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("format", ["gnu", "pax", "ustar", "v7", "oldgnu", "posix"])
 def test_tars_by_gnu_tar(tmp_path, format):
     names = ["a.jpg", "a.cls", "d/" + "long" * 20 + ".jpg", "ü.jpg"]
@@ -552,6 +553,7 @@ def wds2idx(path: Path | str) -> Path:
     return index
 
 
+@pytest.mark.processes
 def test_indexes_of_wds2idx(shards, tmp_path):
     shutil.copytree(Path(shards).parent, tmp_path / "s")
     ours = TarDataset(f"{tmp_path}/s/*.tar", ["jpg", "cls", "txt"], fields=("a", "b", "c", "key"), kinds={"a": "array"})
@@ -568,6 +570,7 @@ def test_indexes_of_wds2idx(shards, tmp_path):
         TarDataset(ours.shards, ["jpg"], index_paths=[tmp_path / "s" / "s-000.idx"] * 2)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_indexes_of_wds2idx_with_odd_names(tmp_path, format):
     names = ["a b.x", "ü.x", "d/plain.x"] + (["n" * 110 + ".x"] if format != "ustar" else [])
@@ -585,6 +588,7 @@ def test_indexes_of_wds2idx_with_odd_names(tmp_path, format):
     assert [data.tobytes().decode() for data in columns["x"]] == names
 
 
+@pytest.mark.processes
 def test_a_wrong_index_is_an_error(tmp_path):
     path = write_tar(tmp_path / "a.tar", [(f"{i}.{ext}", b"%d" % i) for i in range(4) for ext in ("cls", "x")])
     other = write_tar(tmp_path / "b.tar", [("0.x", b"0123"), *((f"{i}.cls", b"%d" % i) for i in range(4))])
@@ -620,6 +624,7 @@ def test_a_wrong_index_is_an_error(tmp_path):
 # Remote
 
 
+@pytest.mark.processes
 def test_remote_tars(place, tmp_path):  # noqa: F811
     address, options, write = place
     write_shards(tmp_path / "made")

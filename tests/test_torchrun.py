@@ -20,9 +20,12 @@ import torchdali as td
 from torchdali.agreement import MAX_VALUES, _differences, _named
 from torchdali.testing import make_image_folder, read_stream
 
-from .launcher import PATIENCE, ROOT, finish, start
+from .launcher import ROOT, finish, start
+from .patience import PATIENCE, wait_until
 from .torchrun_jobs import FOLDER, TORCHRUN, torchrun
 from .torchrun_jobs.stream import make_loader
+
+pytestmark = pytest.mark.processes
 
 N = 105
 
@@ -258,10 +261,8 @@ def environment_of(out: Path) -> list[dict[str, str]]:
 def kill_one(job: subprocess.Popen[str], out: Path, attempt: int, rank: int, steps: int, delay: float) -> None:
     """SIGKILL for a rank of an attempt, so many seconds after so many of its steps."""
     log = out / f"{attempt}.{rank}.jsonl"
-    deadline = time.monotonic() + PATIENCE
-    while not log.exists() or log.read_bytes().count(b"\n") < steps:
-        assert job.poll() is None and time.monotonic() < deadline, f"attempt {attempt} did not get to step {steps}"
-        time.sleep(0.002)
+    assert wait_until(lambda: job.poll() is not None or (log.exists() and log.read_bytes().count(b"\n") >= steps))
+    assert job.poll() is None, f"attempt {attempt} did not get to step {steps}"
     time.sleep(delay)
     os.kill(int((out / f"{attempt}.{rank}.pid").read_text()), signal.SIGKILL)
 

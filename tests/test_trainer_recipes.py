@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 
 from .launcher import Program, finish, start
 
+pytestmark = pytest.mark.processes
+
 RECIPES = {"accelerate_loop": ("weights.pt", 6), "hf_trainer": ("model.safetensors", 6)}
 """The file of the weights, and the optimizer steps of the tiny config."""
 

@@ -10,6 +10,8 @@ import pytest
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import EPOCHS, expected_batches, in_order, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 ACCUMULATE = 4
 
 

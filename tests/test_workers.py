@@ -31,13 +31,16 @@ from torchdali.workers import (
     WorkerPool,
     WorkerTimeoutError,
 )
+from torchdali.workers.status import IDLE
 
 from . import workers_helpers as helpers
+from .patience import PATIENCE, wait_until
 from .workers_helpers import METHODS, HeavyJob, Job, OneWayError, TwoArgumentsError, wait_gone
 
-SOON = 3.0  # seconds; a second on a quiet machine, but a fork of a whole test run ends slowly beside other jobs
+TIMEOUT = 2.0  # seconds for a sample, where that is tried
+LONG = 900.0  # what is not waited for takes so long; the watchdog would end the test before
 
-pytestmark = pytest.mark.timeout(90)  # a watchdog: nothing here may hang
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]  # a watchdog: nothing here may hang
 
 DEATHS = {
     "exit": (7, "exited with code 7"),
@@ -58,7 +61,7 @@ def method(request) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def spawned() -> Iterator[dict[str, WorkerPool]]:
     """Pools for the faults that a pool does not survive.  Spawning takes seconds, so all of them begin at once."""
-    pools = {name: WorkerPool(Job(), 1, context="spawn", timeout=SOON) for name in FATAL}
+    pools = {name: WorkerPool(Job(), 1, context="spawn", timeout=TIMEOUT if name == "timeout" else 0) for name in FATAL}
     for pool in pools.values():
         pool.start()
     yield pools
@@ -84,14 +87,17 @@ def pool(method) -> Iterator[WorkerPool]:
     yield pool
     pids = pool.pids
     pool.close()
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 @pytest.fixture
 def doomed(method, spawned, request) -> WorkerPool:
-    """One for a single fault, `timeout=SOON`."""
+    """One for a single fault; with `timeout=TIMEOUT` for that one."""
     how = request.node.callspec.params.get("how", request.node.originalname.removeprefix("test_"))
-    return spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Job(), 2, context=method, timeout=SOON)
+    timeout = TIMEOUT if how == "timeout" else 0
+    return (
+        spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Job(), 2, context=method, timeout=timeout)
+    )
 
 
 def tasks(*requests: Any) -> Iterator[Task]:
@@ -211,7 +217,7 @@ def test_a_task_may_ask_for_its_worker(pool):
         assert result.worker == result.columns["info"][0][0] == i % 3 % 2
 
 
-def test_an_error_of_the_tasks_comes_behind_the_results_before(pool):
+def test_an_error_of_the_tasks_comes_after_the_results_before(pool):
     def failing() -> Iterator[Task]:
         yield from tasks(("values", 0, 1, 1), ("values", 1, 1, 1))
         raise LookupError("the sampler's")
@@ -241,14 +247,12 @@ def test_prefetch_is_bounded_and_goes_on_while_the_consumer_is_busy(pool):
 
 def test_closing_a_run_does_not_wait_and_the_pool_goes_on(pool):
     pids = pool.pids
-    run = pool.run(tasks(("values", 0, 1, 10), *[("sleeps", 100, 0.02)] * 3))
+    run = pool.run(tasks(("values", 0, 1, 10), *[("sleeps", 100_000, 0.02)] * 3))
     next(run)
-    begin = time.monotonic()
     run.close()
-    assert time.monotonic() - begin < 1
     columns = compute(pool, "values", 3, 1, 10)
-    # A task of 2 seconds was dropped at its next sample.
-    assert time.monotonic() - begin < SOON and columns["index"].tolist() == [3] and pool.pids == pids
+    # A task of half an hour was dropped at its next sample.
+    assert columns["index"].tolist() == [3] and pool.pids == pids
 
 
 def test_a_newer_run_ends_the_one_before(pool):
@@ -394,14 +398,13 @@ def test_a_value_that_does_not_pickle_is_named(pool):
 @pytest.mark.parametrize("how", ["fail", "exit", "hang"])
 def test_a_worker_that_does_not_start(how):
     init = {"fail": helpers.fail_init, "exit": helpers.exit_init, "hang": helpers.hang_init}[how]
-    pool = WorkerPool(Job(), 2, context="fork", worker_init_fn=init, ready_timeout=0.5 if how == "hang" else 60)
+    pool = WorkerPool(Job(), 2, context="fork", worker_init_fn=init, ready_timeout=0.5 if how == "hang" else LONG)
     pool.start()
     pids = pool.pids
-    begin = time.monotonic()
     expected = {"fail": TwoArgumentsError, "exit": WorkerDiedError, "hang": WorkerTimeoutError}[how]
     with pytest.raises(expected) as caught:
         compute(pool, "values", 1, 1, 1)
-    assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
     if how == "fail":
         assert caught.value.text == "no set-up" and "fail_init" in caught.value.__notes__[-1]
     else:
@@ -431,7 +434,7 @@ def test_a_preloaded_module_that_fails_ends_no_pool(tmp_path):
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0 and done.stdout == "3\n" and "only for its owner" in done.stderr
 
@@ -443,11 +446,8 @@ def test_a_preloaded_module_that_fails_ends_no_pool(tmp_path):
 def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     list(doomed.run(tasks(("values", 0, 1, 10))))  # it has started
     pids = doomed.pids
-    begin = time.monotonic()
     with pytest.raises(WorkerDiedError) as caught:
-        list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, 0.2) for i in range(9)])))
-    # Behind sys.exit, the worker's interpreter shuts down first.
-    assert time.monotonic() - begin < (5 if how == "sys.exit" else SOON)
+        list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, LONG) for i in range(9)])))
     error = caught.value
     code, text = DEATHS[how]
     stage = "handed over" if how == "write" else "computed"
@@ -455,7 +455,7 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     assert str(error) == f"worker {error.worker} (pid {error.pid}) {text} while it {stage} sample 41 of task 1"
     assert error.pid == pids[error.worker] and isinstance(error, (TorchDaliError, RuntimeError))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
     with pytest.raises(RuntimeError, match="the worker pool is closed: make a new one"):
         next(doomed.run(tasks(("values", 0, 1, 10))))
 
@@ -464,14 +464,15 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
 def test_an_idle_worker_that_is_killed(doomed, how):
     list(doomed.run(Task(i, ("values", 0, 1, 10), worker=i) for i in range(doomed.num_workers)))
     pids = doomed.pids
-    time.sleep(0.1)  # the last one has sent its result, and may not have gone on
+    # The last one has sent its result, and may not have gone on.
+    assert wait_until(lambda: doomed._processes.table.status(len(pids) - 1).stage == IDLE)
     os.kill(pids[-1], signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match=r"was killed by SIGKILL \(out of memory\?\) while it was idle") as caught:
         for result in doomed.run(tasks(*[("sleep", i, 0.02) for i in range(50)])):
             result.release()
     # It may have been given a task that it never began.
     assert caught.value.worker == len(pids) - 1 and caught.value.index is None
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 def test_without_pidfds(monkeypatch):
@@ -485,73 +486,66 @@ def test_without_pidfds(monkeypatch):
         pool = WorkerPool(Job(), 2, context="fork")
         list(pool.run(tasks(("values", 0, 1, 10))))
         pids = pool.pids
-        begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match="exited with code 7 while it computed sample 4 of task 0"):
-            list(pool.run(tasks(("die", 4, "exit"), *[("sleep", i, 0.2) for i in range(9)])))
-        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+            list(pool.run(tasks(("die", 4, "exit"), *[("sleep", i, LONG) for i in range(9)])))
+        assert not wait_gone(pids)
 
 
 @pytest.mark.parametrize("how", ["timeout"])
 def test_a_sample_past_the_timeout(doomed, how):
     # More than that a task, but less a sample.
-    assert compute(doomed, "sleeps", 3, 0.4 * SOON)["index"] == [0, 1, 2]
+    assert compute(doomed, "sleeps", 6, 0.2 * TIMEOUT)["index"] == [*range(6)]
     pids = doomed.pids
     begin = time.monotonic()
     with ThreadPoolExecutor(1) as thread, pytest.raises(WorkerTimeoutError) as caught:
-        thread.submit(lambda: list(doomed.run(tasks(("values", 0, 1, 1), ("sleep", 52, 60.0))))).result()
-    assert SOON <= time.monotonic() - begin < 2 * SOON
+        thread.submit(lambda: list(doomed.run(tasks(("values", 0, 1, 1), ("sleep", 52, LONG))))).result()
+    assert time.monotonic() - begin >= TIMEOUT
     error = caught.value
-    assert (error.task, error.index, error.timeout) == (1, 52, SOON) and isinstance(error, LoaderTimeoutError)
-    assert str(error).endswith("took over 3 s while it computed sample 52 of task 1, and was killed")
-    assert not wait_gone(pids, SOON)
+    assert (error.task, error.index, error.timeout) == (1, 52, TIMEOUT) and isinstance(error, LoaderTimeoutError)
+    assert str(error).endswith("took over 2 s while it computed sample 52 of task 1, and was killed")
+    assert not wait_gone(pids)
 
 
 @pytest.mark.parametrize("how", ["close pool"])
 def test_close_from_another_thread_while_a_run_waits(doomed, how):
-    run = doomed.run(tasks(("values", 0, 1, 1), ("sleep", 1, 0.9), ("sleep", 2, 0.9), ("sleep", 3, 0.9)))
+    run = doomed.run(tasks(("values", 0, 1, 1), *[("sleep", i, LONG) for i in range(1, 4)]))
     next(run)
     pids = doomed.pids
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lambda: [next(run) for _ in range(3)])
         time.sleep(0.1)
-        begin = time.monotonic()
         doomed.close()
-        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+        assert not wait_gone(pids)
         with pytest.raises(RuntimeError, match="the worker pool is closed"):
-            waiting.result(1)
+            waiting.result(PATIENCE)
     doomed.close()  # twice is once
 
 
 def test_killing_random_workers_never_hangs():
     """50 workers killed at random moments, in large writes too, while a thread consumes."""
     chance = random.Random(4)
-    slowest = 0.0
     stages = set()
     for turn in range(50):
         pool = WorkerPool(Job(), 2, context="forkserver" if turn % 2 else "fork")
         list(pool.run(tasks(("values", 0, 1, 10), ("values", 0, 1, 10))))
         pids = pool.pids
-        ended: list[float] = []
         caught: list[BaseException] = []
 
-        def consume(pool: WorkerPool = pool, ended: list = ended, caught: list = caught) -> None:
+        def consume(pool: WorkerPool = pool, caught: list = caught) -> None:
             try:
                 for result in pool.run(Task(i, ("values", i, 4, 700_000)) for i in range(10**6)):
                     result.release()
             except WorkerDiedError as error:
                 caught.append(error)
-            ended.append(time.monotonic())
 
         thread = threading.Thread(target=consume)
         thread.start()
         time.sleep(chance.uniform(0, 0.03))
-        begin = time.monotonic()
         os.kill(chance.choice(pids), signal.SIGKILL)
-        thread.join(10)
-        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids, SOON)
-        slowest = max(slowest, ended[0] - begin)
+        thread.join(PATIENCE)
+        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids)
         stages.add(caught[0].stage)
-    assert slowest < SOON and {"computed", "handed over"} & stages
+    assert {"computed", "handed over"} & stages
 
 
 # Memory
@@ -607,11 +601,11 @@ def test_no_worker_outlives_the_script(mode, scripts):
     assert len(pids) == 5
     if mode == "kill":
         os.kill(script.pid, signal.SIGKILL)
-        assert not wait_gone(pids, SOON)
+        assert not wait_gone(pids)
     elif mode == "interrupt":
         os.killpg(script.pid, signal.SIGINT)
-        assert not wait_gone(pids, SOON)
-    _, errors = script.communicate(timeout=20)
+        assert not wait_gone(pids)
+    _, errors = script.communicate(timeout=PATIENCE)
     assert not wait_gone(pids, 0)
     expected = {"kill": "", "interrupt": "KeyboardInterrupt", "raise": "ArithmeticError: of the user", "exit": ""}[mode]
     assert expected in errors and errors.count("Traceback") == bool(expected), errors
@@ -624,7 +618,7 @@ def test_a_forgotten_pool_ends():
     pids = pool.pids
     del run, pool
     gc.collect()
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 def test_a_forked_pool_is_refused_and_left_alone():

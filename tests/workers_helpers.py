@@ -26,14 +26,12 @@ def forever() -> None:
         time.sleep(60)
 
 
-def wait_gone(pids: list[int], seconds: float) -> list[int]:
-    """The processes of a list that are still there after some seconds; zombies are gone."""
-    deadline = time.monotonic() + seconds
-    while True:
-        left = [pid for pid in pids if _alive(pid)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.01)
+def wait_gone(pids: list[int], seconds: float | None = None) -> list[int]:
+    """The processes of a list that stay; zombies are gone."""
+    from tests.patience import PATIENCE, wait_until  # this file is a script too
+
+    wait_until(lambda: not any(map(_alive, pids)), PATIENCE if seconds is None else seconds)
+    return [pid for pid in pids if _alive(pid)]
 
 
 def _alive(pid: int) -> bool:

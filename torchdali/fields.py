@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import Columns, Kind
+from .batch import Column, Columns, Kind
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
 """Fields that a source can be asked for beside its own: the loader knows them."""
@@ -46,18 +46,27 @@ class Fields(NamedTuple):
             raise ValueError(f"fields must be different ones of {', '.join(possible)}, got {names!r}")
         return cls(tuple(names), {name: possible[name] for name in names})
 
-    def fill(self, columns: Columns, indices: NDArray[np.int64], paths: list[str | None] | None = None) -> Columns:
+    def fill(
+        self,
+        columns: Columns,
+        indices: NDArray[np.int64],
+        path: Callable[[int], str | None],
+        valid: NDArray[np.bool_] | None = None,
+    ) -> Columns:
         """Put columns in order, with those of `BESIDE` where they are fields.
 
         Args:
             columns: the source's own, by name.
             indices: int64 [n], the samples'.
-            paths: where each one is; needed where path is a field.
+            path: gives the file of a sample.
+            valid: bool [n], False where a row fills up the batch; None: all are True.
         """
-        beside: Columns = {"index": np.asarray(indices, np.int64), "valid": np.ones(len(indices), np.bool_)}
-        if paths is not None:
-            beside["path"] = paths
-        return {name: columns[name] if name in columns else beside[name] for name in self.names}
+        beside: dict[str, Callable[[], Column]] = {
+            "index": lambda: np.asarray(indices, np.int64),
+            "path": lambda: [path(index) for index in indices.tolist()],
+            "valid": lambda: np.ones(len(indices), np.bool_) if valid is None else valid,
+        }
+        return {name: columns[name] if name in columns else beside[name]() for name in self.names}
 
 
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:

@@ -63,7 +63,9 @@ class DataLoader:
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-        pad_value, pad_multiple: of ragged fields.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
+            must fit the dtype of each field that may be ragged.
+        pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
 
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
@@ -110,7 +112,7 @@ class DataLoader:
         output: Output = "tuple",
         on_bad_sample: OnBadSample = "raise",
         timeout: float = 120.0,
-        pad_value: float = 0,
+        pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
         num_workers: int = 0,
         collate_fn: Any = None,
@@ -324,6 +326,7 @@ class DataLoader:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
+            plan.check_padding(self.options.padding, self.source.dtype)
             self._plan = plan
         return self._plan
 
@@ -385,8 +388,7 @@ class DataLoader:
             plan=self._compiled(),
             engine=self.engine,
             prefetch=options.prefetch,
-            pad_value=options.pad_value,
-            pad_multiple=options.pad_multiple,
+            padding=options.padding,
             policy=options.on_bad_sample,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.

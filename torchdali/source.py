@@ -150,6 +150,10 @@ class Source:
         """Whether all samples of a field are known to have one shape; None: each batch shows."""
         return self.kinds[name] == "number"
 
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        """The dtype of a field of arrays; None: each batch shows."""
+        return None
+
     def path(self, index: int) -> str | None:
         """The file of a sample, for messages."""
         return None

@@ -84,10 +84,10 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     def read(self, indices: NDArray[np.int64]) -> Columns:
         """Read all columns of some samples, in the order of `fields`; image files stay encoded."""
-        plain = [int(i) for i in indices]
-        columns = self.read_columns(plain, [name for name in self.fields if name not in BESIDE])
-        paths = [self.path(i) for i in plain] if "path" in self.fields else None
-        return self._fields().fill(columns, indices, paths)
+        return self._fields().fill(self._read_own(indices), indices, self.path)
+
+    def _read_own(self, indices: NDArray[np.int64]) -> Columns:
+        return self.read_columns([int(i) for i in indices], [name for name in self.fields if name not in BESIDE])
 
     def bind(self, options: Options) -> Source:
         super().bind(options)
@@ -96,7 +96,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         return self
 
     def open(self, pass_: Pass) -> Reading:
-        return DirectReading(self.read, self.blocking)
+        return DirectReading(self._read_own, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Read one sample, in the order of `fields`: images decoded as uint8 [C, H, W], numbers as torch scalars.

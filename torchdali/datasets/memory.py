@@ -65,6 +65,11 @@ class InMemoryDataset(MapDataset):
     def uniform(self, name: str) -> bool:
         return self._uniform[name]
 
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        column = self.columns[name]
+        dtype: np.dtype[Any] = column.dtype if isinstance(column, np.ndarray) else column[0].dtype
+        return dtype
+
     def fingerprint(self) -> str:
         """Hash all values, once."""
         if self._fingerprint is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..batch import Columns
 from ..errors import leave_frame
+from ..fields import Fields
 from ..order import Rows, Step
 from ..pillow import readable, transcode
 from ..rand import Rand
@@ -29,6 +30,7 @@ class Fetcher:
     def __init__(self, source: Source, pass_: Pass, plan: Plan) -> None:
         self.source, self.pass_, self.plan = source, pass_, plan
         self.reading = source.open(pass_)
+        self._fields = Fields(tuple(plan.kinds), plan.kinds)
         self._local = threading.local()
 
     def rand(self, work: Work) -> Rand:
@@ -72,9 +74,7 @@ class Fetcher:
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
-        work.columns = dict(columns)
-        if "valid" in columns:
-            work.columns["valid"] = work.valid
+        work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
         for name in self.plan.encoded:
             work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
         for name in self.plan.inputs:

@@ -1,4 +1,4 @@
-"""The last stage: the plan's host part in torch, and the batch put together."""
+"""The last stage: it runs the plan's host part in torch, and puts the batch together."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _setting_threads = threading.Lock()
 class HostStage:
     """Runs the host part on the CPU, sample by sample, and finishes batches for the user.
 
-    On the CPU every sample is transformed straight into its row of a pooled, channels_last batch, while it is in cache.
+    Each sample is transformed straight into its row of a pooled, channels_last batch, while it is in the CPU's cache.
 
     Args:
         fetcher: the first stage.
-        device: where batches are.
-        num_threads: how many samples are worked on at a time; 0: one, in the calling thread.
+        device: the batches' device.
+        num_threads: the number of samples to work on at a time; 0: one, in the calling thread.
         padding: for ragged fields.
     """
 
@@ -75,7 +75,7 @@ class HostStage:
         return list(column)
 
     def _images(self, name: str, work: Work) -> Any:
-        """Images that leave through the host part."""
+        """Make a batch of images that leave through the host part."""
         plan = self.plan
         if name in work.outputs:
             output = work.outputs[name]
@@ -85,9 +85,7 @@ class HostStage:
         else:
             arrays = list(work.columns[name])
         if arrays[0].ndim != 3:
-            raise TransformError(
-                f"images must be [H, W, C] in front of {plan.steps[plan.split]!r}, got {arrays[0].shape}"
-            )
+            raise TransformError(f"images must be [H, W, C] before {plan.steps[plan.split]!r}, got {arrays[0].shape}")
         actual = np.array([array.shape[:2] for array in arrays], np.int64)
         draws, sizes = work.draws, work.sizes.get(name)
         if plan.functions:  # drawn from the shapes that came out
@@ -136,7 +134,7 @@ class HostStage:
             future.result()
 
     def _output(self, name: str, output: _dali.Output | _dali.Owned) -> Any:
-        """A field that comes out of DALI as it leaves."""
+        """Make a batch of a field that comes out of DALI as it leaves."""
         shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
         image = name in self.plan.pixels and len(shapes[0]) == 3
@@ -159,7 +157,7 @@ class HostStage:
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:
-    """Threads in which torch's own parallelism is off: we work on several samples at a time already.
+    """Start threads in which torch's own parallelism is off: they work on several samples at a time already.
 
     `torch.set_num_threads` holds for the calling thread, and for threads that start later: it is put back at once.
     """

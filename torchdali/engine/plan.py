@@ -1,7 +1,7 @@
-"""What happens to a sample: a transform, compiled for one dataset and one kind of device.
+"""A plan: a transform, compiled for one dataset and one kind of device.
 
 The steps are cut in two.  The device part runs in DALI; the host part, on the CPU only, runs in torch, sample by
-sample, and is everything behind the last step that has no torch form.  Parameters are drawn for runs of steps between
+sample, and is everything after the last step that has no torch form.  Parameters are drawn for runs of steps between
 functions: the first run from the headers of the files, the others from the shapes that a function gave.
 """
 
@@ -37,7 +37,7 @@ class Plan:
     Attributes:
         steps: the transforms and functions.
         split: steps[:split] run in DALI, the rest in torch.
-        fused: the decoder decodes only the window of the step behind it.
+        fused: the decoder decodes only the window of the step after it.
         pixels: the image fields.
         inputs: the fields that go into DALI.
         uniform: whether the images or arrays of a field leave with one shape; None: each batch shows it.
@@ -70,7 +70,7 @@ class Plan:
                 self.split -= 1
         for step in self.steps[: self.split]:
             if isinstance(step, Transform) and not step.on_dali:
-                where = "on a GPU" if device != "cpu" else "in front of a function"
+                where = "on a GPU" if device != "cpu" else "before a function"
                 raise ValueError(f"{step!r} has only a CPU form and can't run {where}")
         self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self.transform(1).windowed
         first = self.functions[0] if self.functions else len(self.steps)
@@ -88,7 +88,7 @@ class Plan:
     def transform(self, k: int) -> Transform:
         """Step k; a function counts as one without parameters."""
         step = self.steps[k]
-        return step if isinstance(step, Transform) else Transform()
+        return step if isinstance(step, Transform) else _NOTHING
 
     def _uniform(self, name: str, uniform: bool | None) -> bool | None:
         for step in self.steps:
@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def why_not_traced(self) -> str | None:
-        """Why this plan can't run in a pipeline; None where it can."""
+        """The reason why this plan can't run in a pipeline; None where it can."""
         if not self.split:
             return "there is nothing for DALI to do"
         for k in self.functions:
@@ -139,11 +139,11 @@ class Plan:
         return None
 
     def choose(self, engine: str, whole_batches: bool) -> tuple[str, str]:
-        """The execution for the one that was asked for, and why.
+        """Choose the execution, and say why.
 
         Args:
             engine: "eager", "pipeline", "debug" or "auto".
-            whole_batches: the source decides how large batches are.
+            whole_batches: the source decides how many samples a batch has.
         """
         why_not = self.why_not_traced
         if whole_batches:
@@ -155,7 +155,7 @@ class Plan:
         return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
 
     def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
-        """Parameters of a run of steps, and the images' sizes behind it."""
+        """Draw the parameters of a run of steps, and give the images' sizes after it."""
         draws: Draws = {}
         sizes = dict(sizes)
         before = dict(sizes)
@@ -176,9 +176,19 @@ class Plan:
         return draws, sizes
 
     def runs(self) -> list[tuple[int, int]]:
-        """The device part as runs of transforms; a function stands behind each but perhaps the last."""
+        """The device part as runs of transforms, (first, end); a function follows each, except perhaps the last."""
         ends = [k for k in self.functions if k < self.split]
         return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
+
+
+class _Nothing(Transform):
+    """A function, as a step that has no parameters."""
+
+    def transform(self, ops: Any, image: Any) -> Any:
+        return image
+
+
+_NOTHING = _Nothing()
 
 
 def _flatten(transform: Any) -> list[Transform | Function]:

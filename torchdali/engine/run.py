@@ -55,8 +55,7 @@ class Settings:
     plan: Plan
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
-    pad_value: float
-    pad_multiple: int
+    padding: Padding
     policy: Policy
 
 
@@ -76,7 +75,7 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
-        host = HostStage(fetcher, pass_.device, workers, Padding(s.pad_value, s.pad_multiple))
+        host = HostStage(fetcher, pass_.device, workers, s.padding)
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")
@@ -120,7 +119,7 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         if not s.plan.steps:
-            # There is nothing to do but to read: one thread takes the interpreter from nobody.
+            # There is only reading to do, and one thread needs the interpreter to itself.
             self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
             return
         first = self._start(fetch, 1, "read")

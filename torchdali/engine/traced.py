@@ -21,7 +21,7 @@ class Traced:
     """Runs the device part of a plan for a stream of works, in order.
 
     The pipeline is fed by our own steps: inputs and every parameter come from `fn.external_source`, so it holds no
-    state.  A work that fails comes out with its error, and a new pipeline starts behind it with what was in flight.
+    state.  A work that fails comes out with its error, and a new pipeline takes over the works that were in flight.
 
     Args:
         eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
@@ -53,7 +53,7 @@ class Traced:
             del pipe
 
     def _run(self, pipe: Any, names: list[str], feed: _Feed) -> Iterator[Work]:
-        """Until the works end, or one of them fails."""
+        """Run a pipeline until the works end, or one of them fails."""
         while True:
             try:
                 with _dali.on_device(self._eager.device):
@@ -90,9 +90,9 @@ class Traced:
             work.outputs = eager.owned(outputs)
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
-        """A pipeline, and the names of its outputs."""
+        """Build a pipeline; also give the names of its outputs."""
         eager, program, plan = self._eager, self._eager.program, self._eager.plan
-        # One sample, eagerly: which arguments there are, what functions draw, which element types are in between.
+        # One sample, eagerly, shows which arguments there are, and the element types in between.
         probe = _one_sample(first)
         arguments: list[Argument] = []
 
@@ -120,15 +120,15 @@ class Traced:
 
 
 class _Feed:
-    """The pipeline's source: takes works in order and remembers which are inside.
+    """Feeds the pipeline: takes works in order, and remembers which are inside.
 
-    It never raises but to end: an exception in DALI's callback would lose what is in flight.  Failed works stay in the
-    line, beside the pipeline.
+    It raises StopIteration only: another exception in DALI's callback would lose the works in flight.  Failed works
+    keep their place among them, beside the pipeline.
     """
 
     def __init__(self, works: Iterator[Work]) -> None:
         self._works = works
-        self.again: deque[Work] = deque()  # to be taken first
+        self.again: deque[Work] = deque()  # these come first
         self.flying: deque[Work] = deque()
         self.inputs: Any = None
 

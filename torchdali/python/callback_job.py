@@ -42,10 +42,10 @@ class CallbackDescribe(NamedTuple):
     """The request to describe the first sample.
 
     Attributes:
-        names: for its values; None: names that the sample suggests.
+        fields: as the user named them; None: names that the sample suggests.
     """
 
-    names: list[str] | None
+    fields: tuple[str, ...] | None
 
 
 class CallbackRead(NamedTuple):
@@ -90,7 +90,7 @@ class CallbackJob:
             raise ValueError(
                 "the callback gives no sample: it raised StopIteration when asked for the first"
             ) from error
-        return Description(Structure.of(_rows(first)[0] if self._batch else first, request.names))
+        return Description(Structure.of(_rows(first)[0] if self._batch else first, request.fields))
 
     def read(self, request: CallbackRead, progress: Callable[[int], None]) -> Answer:
         """Read the samples up to the end of the epoch."""

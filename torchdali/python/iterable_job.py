@@ -37,12 +37,12 @@ class IterableDescribe(NamedTuple):
     """The request to describe the first sample of a pass.
 
     Attributes:
-        names: for its values; None: names that the sample suggests.
+        fields: as the user named them; None: names that the sample suggests.
         seed: the loader's.
         key: the pass, `state.Position.key`.
     """
 
-    names: list[str] | None
+    fields: tuple[str, ...] | None
     seed: int
     key: int
 
@@ -119,13 +119,13 @@ class IterableJob:
         A dataset without a state is not disturbed: the pass that is begun here is the one that goes on.
         """
         progress(0)
-        names, seed, key = request
+        fields, seed, key = request
         self._remember()
         self._peeked = None
         sample = self._peek(seed, key)
         if sample is _NOTHING:
             return None
-        return Description(Structure.of(sample, names), self._restarts(seed, key))
+        return Description(Structure.of(sample, fields), self._restarts(seed, key))
 
     def read(self, request: IterableRead, progress: Callable[[int], None]) -> Answer:
         """Read the next batch."""

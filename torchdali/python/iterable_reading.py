@@ -101,9 +101,9 @@ class IterableReading(Reading):
             return {}
         return columns
 
-    def _give(self, columns: Columns, some: Rows, worker: int, release: Callable[[], None] | None = None) -> Lent:
+    def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
         snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
-        return Lent(self._source.finish(columns, some), release, snapshot)
+        return Lent(columns, release, snapshot)
 
     def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Failed | Exception]:
         asked = iter(rows)
@@ -118,10 +118,9 @@ class IterableReading(Reading):
                 if size_of(columns) < self._smallest:
                     result.release()
                     continue
-                some = next(asked, None)
-                if some is None:
+                if next(asked, None) is None:
                     return
-                yield self._give(columns, some, result.worker, result.release)
+                yield self._give(columns, result.worker, result.release)
         finally:
             self._source.pools.give_back(pool)
 
@@ -136,10 +135,9 @@ class IterableReading(Reading):
             columns = self._take(0, *answer)
             if size_of(columns) < self._smallest:
                 return
-            some = next(asked, None)
-            if some is None:
+            if next(asked, None) is None:
                 return
-            yield self._give(columns, some, 0)
+            yield self._give(columns, 0)
 
 
 def _as_words(rank: Any) -> str:

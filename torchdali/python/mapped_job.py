@@ -17,10 +17,10 @@ class MapDescribe(NamedTuple):
     """The request to describe a sample.
 
     Attributes:
-        names: for its values; None: names that the sample suggests.
+        fields: as the user named them; None: names that the sample suggests.
     """
 
-    names: list[str] | None
+    fields: tuple[str, ...] | None
 
 
 class MapRead(NamedTuple):
@@ -58,11 +58,11 @@ class MapJob:
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
-        first = Structure.of(self._sample(0, progress), request.names)
+        first = Structure.of(self._sample(0, progress), request.fields)
         doubtful = [leaf.name for leaf in first.leaves if leaf.form == BYTES]
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
-                structure = Structure.of(self._sample(other, progress), request.names)
+                structure = Structure.of(self._sample(other, progress), request.fields)
             except Exception:
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {

@@ -30,7 +30,7 @@ class LocalReading(Reading):
         answer = self._answer(rows)
         if isinstance(answer, Failed):
             raise answer.error
-        return self._source.finish(answer.columns, rows)
+        return answer.columns
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         for some in rows:
@@ -39,7 +39,7 @@ class LocalReading(Reading):
                 yield answer
                 continue
             if size_of(answer.columns) >= self._smallest:
-                yield self._source.finish(answer.columns, some)
+                yield answer.columns
             if isinstance(answer.note, EpochEnd):
                 return
 
@@ -61,22 +61,17 @@ class PooledReading(Reading):
         self._single: WorkerPool | None = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
-        asked: list[Rows] = []
-
         def tasks() -> Iterator[Task]:
             for number, some in enumerate(rows):
-                asked.append(some)
                 yield Task(number, self._request(some))
 
         try:
             for result in self._pool.run(tasks()):
-                some = asked.pop(0)
                 if result.error is not None:
                     yield failure_of(result)
                     continue
-                columns = self._source.finish(result.columns, some)
-                if size_of(columns) >= self._smallest:
-                    yield Lent(columns, result.release)
+                if size_of(result.columns) >= self._smallest:
+                    yield Lent(result.columns, result.release)
                 else:
                     result.release()
                 if isinstance(result.note, EpochEnd):
@@ -91,7 +86,7 @@ class PooledReading(Reading):
         (result,) = self._single.run([Task(0, self._request(rows))])
         if result.error is not None:
             raise failure_of(result).error
-        return self._source.finish(result.columns, rows)
+        return result.columns
 
     def cancel(self) -> None:
         self._pool.cancel()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..batch import Columns, Kind
+from ..fields import ALWAYS, name_parts
 from ..signature import Form
 from .values import column_of, convert, form_of
 
@@ -59,7 +60,7 @@ class Structure:
 
         Args:
             sample: the first one; all others must be like it.
-            fields: names for its values in their order; None: names from keys and the like.
+            fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
 
         Raises:
             ValueError: another number of fields than values, or names that are not different.
@@ -71,9 +72,9 @@ class Structure:
         if not paths:
             raise TypeError(f"a sample must hold at least one value, got {sample!r:.100}")
         forms = [form_of(value) for value in values]
-        names = _names(paths, forms) if fields is None else list(fields)
-        if len(names) != len(paths) or len(set(names)) < len(names):
-            raise ValueError(f"fields must be {len(paths)} different names for the values of a sample, got {names}")
+        names = _names(paths, forms)
+        if fields is not None:
+            names = name_parts(fields, names, ALWAYS)
         by_path = dict(zip(paths, names, strict=True))
         leaves = [Leaf(name, path, form) for name, path, form in zip(names, paths, forms, strict=True)]
         return cls(leaves, _walk(sample, (), by_path.__getitem__))

@@ -10,7 +10,7 @@ from typing import Any, Self
 from ..batch import Columns, Kind
 from ..fields import ALWAYS, Fields
 from ..options import Options
-from ..order import Endless, Order, Rows
+from ..order import Endless, Order
 from ..source import Failed, Source
 from ..workers import Job, Task
 from .call import call, failed
@@ -33,13 +33,10 @@ class PythonSource(Source):
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
-        if isinstance(fields, str):
-            raise TypeError(f"fields must be a list of names, got {fields!r}: write [{fields!r}]")
-        if isinstance(ragged, str):
-            raise TypeError(f"ragged must be a list of names, got {ragged!r}: write [{ragged!r}]")
-        self._names = None if fields is None else [name for name in fields if name not in ALWAYS]
-        self._beside = [] if fields is None else [name for name in fields if name in ALWAYS]
-        self._order = None if fields is None else tuple(fields)
+        for name, value in {"fields": fields, "ragged": ragged}.items():
+            if isinstance(value, str):
+                raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
+        self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
         self._description: Description | None = None
         self._pools: Pools | None = None
@@ -159,16 +156,20 @@ class PythonSource(Source):
         """The structure of a sample."""
         return self.description.structure
 
+    def _fields(self) -> Fields:
+        kinds = {**ALWAYS, **self.structure.kinds}
+        names = tuple(self.structure.kinds) if self._names is None else self._names
+        return Fields(names, {name: kinds[name] for name in names})
+
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # the first sample shows them
         """The names of a sample's parts."""
-        return self._order or tuple(self.structure.kinds)
+        return self._names or self._fields().names
 
     @property
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
         """The kind of each field."""
-        known = {**ALWAYS, **self.structure.kinds}
-        return {name: known[name] for name in self.fields}
+        return self._fields().kinds
 
     def uniform(self, name: str) -> bool | None:
         """Whether all samples of a field have one shape: numbers do, encoded images and ragged fields do not.
@@ -180,20 +181,15 @@ class PythonSource(Source):
         return self.kinds[name] == "number"
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
-        """Put a batch into the samples' form."""
-        return tuple(batch.values()) if self._beside else self.structure.rebuild(batch)
+        """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""
+        beside = set(ALWAYS) & set(self._names or ())
+        return tuple(batch.values()) if beside else self.structure.rebuild(batch)
 
     def warn_once(self, text: str) -> None:
         """Warn, once for all passes."""
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-
-    def finish(self, columns: Columns, rows: Rows) -> Columns:
-        """Add index and valid to columns, and bring them into the order of the fields."""
-        if self.endless:
-            rows = rows.resized(size_of(columns))
-        return Fields(self.fields, self.kinds).fill(columns, rows.indices)
 
 
 def size_of(columns: Columns) -> int:

@@ -13,10 +13,9 @@ from .. import _dali
 from ..batch import Column, Columns, Kind
 from ..checks import integer
 from ..errors import StateMismatchError
-from ..fields import ALWAYS, BESIDE, Fields, check_kinds, name_parts
+from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
-from ..order import Indices
 from ..readers import native
 from ..source import Pass
 from .options import check_options
@@ -154,18 +153,15 @@ class Reader(Standalone):
         known = {**ALWAYS, **{output.name: output.kind for output in self.outputs}}
         self.fields, self.kinds = tuple(fields), {name: known[name] for name in fields}
 
-    def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
-        """Make the fields of some rows from DALI's outputs.
+    def columns(self, outputs: Sequence[Column]) -> Columns:
+        """Make the columns of some rows from DALI's outputs.
 
         Raises:
             ValueError: another number of outputs than fields, or values of another kind than the field's.
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
-        columns: Columns = {}
-        for output, values in zip(self.outputs, outputs, strict=True):
-            columns[output.name] = _column(output, values)
-        return Fields(self.fields, self.kinds).fill(columns, positions)
+        return {output.name: _column(output, values) for output, values in zip(self.outputs, outputs, strict=True)}
 
     def uniform(self, name: str) -> bool:
         """Tell whether all samples of a field are known to have one shape."""

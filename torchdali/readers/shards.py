@@ -17,7 +17,7 @@ from .. import _dali
 from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame
 from ..order import Epoch, Indices, Order, Rows, own_rows
-from ..rand import derive
+from ..rand import Key, derive
 from ..source import Pass, Reading
 from ..state import Position
 from .cursor import Cursor
@@ -50,7 +50,7 @@ class Sharded(Protocol):
         """Make DALI's reader for one shard, after `age` rows of its epoch."""
         ...
 
-    def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
+    def columns(self, outputs: Sequence[Column]) -> Columns:
         """Make the columns of some rows from DALI's outputs."""
         ...
 
@@ -91,7 +91,7 @@ class ShardedReading(Reading):
         self._n = len(reader)
         self._shards = reader.num_shards(pass_.shard.world_size)
         seed = pass_.seed if reader.seed is None else reader.seed
-        self._generator = 1 + derive(seed, 0x4EAD, pass_.key) % (2**31 - 2)
+        self._generator = 1 + derive(seed, Key.READER, pass_.key) % (2**31 - 2)
         self._order = shard_order(self._n, self._shards)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
@@ -130,7 +130,7 @@ class ShardedReading(Reading):
         if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
             # By far the most common case: one shard, and the rows after those that were read last.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
-            return self._reader.columns(cursor.read(n), positions)
+            return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
@@ -142,7 +142,7 @@ class ShardedReading(Reading):
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
-        return self._reader.columns([_stack(output) for output in outputs], positions)
+        return self._reader.columns([_stack(output) for output in outputs])
 
     def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
         """Give the shard's cursor, made anew where it stands elsewhere."""

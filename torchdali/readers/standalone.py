@@ -12,7 +12,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from .. import _dali, distributed
 from ..batch import Column, Kind
 from ..errors import StateMismatchError
-from ..order import own_rows
+from ..fields import Fields
+from ..order import Indices, Rows, own_rows
 from ..source import Failed, Pass, Source
 from ..state import Progress, pack, unpack
 
@@ -55,11 +56,20 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         first = start.samples_seen + (shard.rank - start.samples_seen) % shard.world_size
         own = np.arange(first, n, shard.world_size)
         parts = (own[i : i + pass_.batch_size] for i in range(0, len(own), pass_.batch_size))
-        for columns in self.open(pass_).stream(own_rows(part) for part in parts):
+        asked: list[Indices] = []
+
+        def rows() -> Iterator[Rows]:
+            for part in parts:
+                asked.append(part)
+                yield own_rows(part)
+
+        fields = Fields(self.fields, self.kinds)
+        for columns in self.open(pass_).stream(rows()):
             if isinstance(columns, Failed):
                 raise columns.error
             if isinstance(columns, Exception):
                 raise columns
+            columns = fields.fill(columns, asked.pop(0), self.path)
             values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
             for sample in zip(*values, strict=True):
                 at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))

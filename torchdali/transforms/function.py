@@ -23,7 +23,7 @@ Sample = dict[str, Any]
 def traceable(function: F) -> F:
     """Mark `f(sample, rand, ops)` as one that may be traced into a pipeline.
 
-    It is called once, with `ops` as DALI's pipeline functions, and what it did then is repeated for every batch: it
+    It is called once, with DALI's pipeline functions as `ops`, and the operators of that call run for every batch: it
     must do the same for each batch, by `ops` and `rand` alone.  A function that is not marked is never traced.
     """
     function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
@@ -31,10 +31,10 @@ def traceable(function: F) -> F:
 
 
 def as_argument(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of the types that DALI's arguments have: float32 and int32.  Dynamic mode converts, a pipeline does not.
+    """Convert numbers to the dtypes of DALI's arguments, float32 and int32: a pipeline does not.
 
     Raises:
-        ValueError: an integer that needs more.
+        ValueError: an integer needs more than 32 bits.
     """
     if values.dtype == np.float64:
         return values.astype(np.float32)
@@ -79,7 +79,7 @@ class FunctionRand:
 
     @property
     def host(self) -> Rand:
-        """The same generator for numpy arrays of one row a sample; its draws count as calls.
+        """The same generator for numpy arrays, one row per sample; its draws count as calls.
 
         Raises:
             TransformError: in a traceable function, where they would freeze.
@@ -126,7 +126,7 @@ class FunctionRand:
 
 
 class Function:
-    """A function among transforms: it sees whole samples, as a dict of batches.
+    """A function as a step of a transform: it sees whole samples, as a dict of batches.
 
     Raises:
         TypeError: it can't be called with (sample, rand), or (sample, rand, ops) where it is traceable.
@@ -155,10 +155,10 @@ class Function:
         return self.name
 
     def __call__(self, ops: Ops, sample: Sample, rand: FunctionRand) -> Sample:
-        """Call it and check what it gives.
+        """Call the function, and check its result.
 
         Raises:
-            TransformError: it returned no dict of batches of as many samples.
+            TransformError: it did not return a dict of batches of as many samples.
         """
         given = _Fields(sample)
         result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
@@ -188,7 +188,7 @@ class Function:
 
 
 class _Fields(dict[str, Any]):
-    """A sample; what is asked for and is not there is explained."""
+    """A sample, which explains why a field is missing."""
 
     def __missing__(self, name: str) -> Any:
         raise MissingField(
