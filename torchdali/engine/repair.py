@@ -13,8 +13,9 @@ import numpy as np
 
 from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
+from ..formats.image import check_size, readable
 from ..order import Rows
-from ..pillow import readable, transcode
+from ..pillow import transcode
 from ..rand import Rand
 from .eager import Eager
 from .host import HostStage
@@ -120,6 +121,12 @@ class Repair:
             raise
         except Exception as error:
             return Diagnosis(error, "read")
+        max_pixels = self._fetcher.max_pixels
+        try:
+            for data in (data for name in encoded for data in columns[name]):
+                check_size(data, max_pixels)
+        except ValueError as error:
+            return Diagnosis(error, "decode")
         try:
             self._complete(alone, columns)
             return Diagnosis(columns=columns)
@@ -130,7 +137,7 @@ class Repair:
                 return Diagnosis(error, "transform")
             cause = error
         try:
-            repaired = columns | {name: [transcode(data) for data in columns[name]] for name in encoded}
+            repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
         except Exception as pillow:
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _dali
 from ..batch import BadSample, Columns
 from ..distributed import Shard
 from ..errors import leave_frame
+from ..formats.image import make_readable
 from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
-from ..pillow import readable, transcode
+from ..pillow import MAX_PIXELS
 from ..rand import Rand
 from ..source import Lent, Place, Source
 from ..state import Position
@@ -121,12 +120,16 @@ class Work:
 
 
 class Fetcher:
-    """The first stage: read the samples, look into the files' headers, draw parameters."""
+    """The first stage: read the samples, look into the files' headers, draw parameters.
 
-    def __init__(self, source: Source, place: Place, plan: Plan) -> None:
-        self.source, self.place, self.plan = source, place, plan
+    Args:
+        source, place, plan: what is read, for whom, and what becomes of it.
+        max_pixels: how many pixels an image file's header may promise; None: any number.
+    """
+
+    def __init__(self, source: Source, place: Place, plan: Plan, max_pixels: int | None = MAX_PIXELS) -> None:
+        self.source, self.place, self.plan, self.max_pixels = source, place, plan, max_pixels
         self.reading = source.reading(place)
-        self._local = threading.local()
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
@@ -172,20 +175,13 @@ class Fetcher:
         work.columns = dict(columns)
         if "valid" in columns:
             work.columns["valid"] = work.valid
-        for name in self.plan.encoded:
-            work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
         sizes: FieldSizes = {}
+        for name in self.plan.encoded:
+            files = [make_readable(data, self.max_pixels) for data in columns[name]]
+            work.columns[name] = [file.data for file in files]
+            sizes[name] = np.array([file.size for file in files], np.int64) if self.plan.peeks else None
         for name in self.plan.pixels:
-            column = work.columns[name]
             if self.plan.kinds[name] == "image":
-                sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
-            else:
-                sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
+                sizes[name] = np.array([image.shape[:2] for image in work.columns[name]], np.int64)
         if sizes:
             work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
-
-    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
-        if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.place.device)
-        return _dali.image_sizes(encoded, self._local.context)

@@ -1,0 +1,316 @@
+"""Headers of image files: how large the picture is, and whether DALI decodes it to the pixels that Pillow gives.
+
+DALI is given only the kinds of files whose pixels were found equal, by tests that build files of every kind; Pillow
+decodes the others.  A list of what DALI can't do would let through what is not known yet, and DALI 2.4.0 has more than
+wrong pixels for odd files: a damaged EXIF block can end the process.
+
+Nothing is decoded here.  What is walked over, per format:
+
+    JPEG    the segments up to the first scan: frame, EXIF, XMP, and what could confuse a parser
+    PNG     all chunks, with their checks up to the data; animations, EXIF in texts and unknown chunks go to Pillow
+    WebP    all chunks; animations go to Pillow
+    PNM     P5 and P6 up to 255, without comments
+    others  Pillow's: BMP and TIFF too, whose kinds are endless, and GIF and JPEG 2000, on which DALI 2.4.0 can crash
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..pillow import MAX_PIXELS, as_pnm, check_pixels, decode, warn_of_depth
+
+Bytes = NDArray[np.uint8]
+
+
+class Header(NamedTuple):
+    """The header of an image file.
+
+    Attributes:
+        exact: DALI gives the pixels that Pillow gives.
+        height, width: of the picture as it is shown, after EXIF orientation; 0 where only the decoder knows.
+        deep: it has more than 8 bits a value.
+    """
+
+    exact: bool
+    height: int = 0
+    width: int = 0
+    deep: bool = False
+
+
+class Readable(NamedTuple):
+    """An image file that DALI decodes to the right pixels, and its height and width."""
+
+    data: Bytes
+    size: tuple[int, int]
+
+
+def make_readable(data: Bytes, max_pixels: int | None = MAX_PIXELS) -> Readable:
+    """The same image as a file that DALI reads: the file itself, or one with the pixels that Pillow gives.
+
+    Args:
+        data: the file, uint8 [n].
+        max_pixels: how many pixels its header may promise; None: any number.
+
+    Raises:
+        ValueError: the header promises more than `max_pixels`.
+        OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
+    """
+    header = read_header(data)
+    check_pixels(header.height, header.width, max_pixels)
+    if header.deep:
+        warn_of_depth()
+    if header.exact:
+        return Readable(data, (header.height, header.width))
+    pixels = decode(data, max_pixels)
+    return Readable(as_pnm(pixels), (pixels.shape[0], pixels.shape[1]))
+
+
+def check_size(data: Bytes, max_pixels: int | None) -> None:
+    """Raise where a file's header promises more pixels than `max_pixels`, as far as it is read here.
+
+    Raises:
+        ValueError: it does.
+    """
+    header = read_header(data)
+    check_pixels(header.height, header.width, max_pixels)
+
+
+def read_header(data: Bytes) -> Header:
+    """The header of a file, uint8 [n]; of what is no image file too."""
+    view = data.data if data.flags.c_contiguous else memoryview(data.tobytes())
+    try:
+        if view[0] == 0xFF:
+            return _jpeg(view)
+        if view[0] == 0x89:
+            return _png(view)
+        if view[0] == 0x52:
+            return _webp(view)
+        if view[0] == 0x50:
+            return _pnm(view)
+    except (struct.error, IndexError):
+        pass  # it is cut off: the decoder says so
+    return _PILLOW
+
+
+def readable(data: Bytes) -> bool:
+    """Whether DALI decodes this file to the right pixels, by its header."""
+    return read_header(data).exact
+
+
+_PILLOW = Header(False)
+_TWO_SHORTS = struct.Struct(">HH").unpack_from
+_FRAME = struct.Struct(">BHHB").unpack_from
+_CHUNK = struct.Struct(">I4s").unpack_from
+_RIFF_CHUNK = struct.Struct("<4sI").unpack_from
+
+# JPEG
+
+_TABLES = frozenset([0xFFDB, 0xFFC4, 0xFFDD, 0xFFFE, *range(0xFFE3, 0xFFED), 0xFFEF])
+_FRAMES = frozenset([0xFFC0, 0xFFC1, 0xFFC2])  # baseline, extended and progressive, with Huffman codes
+_XMP = b"http://ns.adobe.com/xap/1.0/\0"
+
+
+def _jpeg(view: memoryview) -> Header:
+    if view[1] != 0xD8:
+        return _PILLOW
+    height = width = 0
+    orientation, in_xmp, clean = 0, False, True
+    at = 2
+    while True:
+        marker, length = _TWO_SHORTS(view, at)
+        if marker in _TABLES:
+            pass
+        elif marker in _FRAMES:
+            bits, rows, columns, components = _FRAME(view, at + 4)
+            clean = clean and bits == 8 and components in (1, 3) and not height and length == 8 + 3 * components
+            height, width = rows, columns
+        elif marker == 0xFFDA:
+            break
+        elif marker == 0xFFE0:
+            clean = clean and (length >= 16 or bytes(view[at + 4 : at + 8]) != b"JFIF")
+        elif marker == 0xFFE1:
+            start = bytes(view[at + 4 : at + 33])
+            if start[:6] == b"Exif\0\0":
+                found = _orientation(view[at + 10 : at + 2 + length])
+                clean = clean and found >= 0 and not orientation
+                orientation = found or 9  # a second block is not clean either
+            elif start == _XMP:
+                in_xmp = in_xmp or _tells_orientation(view[at + 4 : at + 2 + length])
+            clean = clean and length >= 8  # DALI reads on where it is shorter
+        elif marker == 0xFFE2:
+            kind = bytes(view[at + 4 : at + 8])
+            clean = clean and kind != b"MPF\0" and (length >= 16 or kind != b"ICC_")
+        elif marker == 0xFFED:
+            clean = (
+                clean and bytes(view[at + length - 4 : at + length]) != b"8BIM"
+            )  # Pillow gives up where it ends there
+        elif marker == 0xFFEE:
+            clean = clean and length >= 14
+        else:
+            return Header(False, height, width)
+        if length < 2:
+            return Header(False, height, width)
+        at += 2 + length
+    exact = clean and height > 0 and width > 0 and not (in_xmp and orientation in (0, 9))
+    return Header(exact, width, height) if 4 < orientation < 9 else Header(exact, height, width)
+
+
+# EXIF and XMP
+
+_EXIF_HEADS = {b"II*\0": (struct.Struct("<I"), struct.Struct("<H"), struct.Struct("<HHII")),
+               b"MM\0*": (struct.Struct(">I"), struct.Struct(">H"), struct.Struct(">HHII"))}  # fmt: skip
+_VALUE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8)
+# What DALI looks at, whatever its type is: texts, and so many fractions.
+_TEXTS = frozenset([0x10E, 0x10F, 0x110, 0x131, 0x132, 0x8298])
+_FRACTIONS = {0x11A: 1, 0x11B: 1, 0x13E: 2, 0x13F: 6, 0x211: 3, 0x214: 6}
+
+
+def _orientation(block: memoryview) -> int:
+    """The orientation in an EXIF block: 1 to 8, 0 where it has none, -1 where readers may differ."""
+    head = _EXIF_HEADS.get(bytes(block[:4]))
+    if head is None:
+        return -1
+    (first,), size = head[0].unpack_from(block, 4), len(block)
+    (entries,) = head[1].unpack_from(block, first)
+    end = first + 2 + 12 * entries
+    if end + 4 > size or first < 8:
+        return -1
+    orientation = total = 0
+    for tag, kind, count, value in head[2].iter_unpack(block[first + 2 : end]):
+        if tag == 0x112:
+            value = value if block[0] == 0x49 else value >> 16
+            if orientation or kind != 3 or count != 1 or not 0 < value < 9:
+                return -1
+            orientation = value
+            continue
+        if not 0 < kind < 13 or (tag in _TEXTS and kind != 2):
+            return -1
+        if tag in _FRACTIONS and (kind != 5 or count != _FRACTIONS[tag]):
+            return -1
+        needed = count * _VALUE_SIZES[kind]
+        if needed > 4:
+            total += needed
+            if value + needed > size or total > size:
+                return -1
+    return orientation
+
+
+def _tells_orientation(packet: memoryview) -> bool:
+    """Whether an XMP packet has an orientation, which Pillow applies where EXIF has none."""
+    return b"tiff:Orientation" in bytes(packet)
+
+
+# PNG
+
+_PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_PNG_HEAD = struct.Struct(">IIBBBBB").unpack_from
+# Of 16-bit colours one level may differ.
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
+_PNG_PLAIN = frozenset(b"PLTE tRNS gAMA cHRM sRGB iCCP sBIT bKGD pHYs hIST sPLT tIME oFFs".split())
+_PNG_TEXTS = frozenset([b"tEXt", b"zTXt", b"iTXt"])
+# Words of Pillow's for what it knows of an image, which a text may overwrite.
+_PNG_KEYS = re.compile(rb"(?i)raw profile type|xml:com\.adobe\.xmp|exif|xmp|transparency|icc_profile")
+
+
+def _png(view: memoryview) -> Header:
+    if bytes(view[:16]) != _PNG_START:
+        return _PILLOW
+    width, height, bits, colour, compression, filtering, interlace = _PNG_HEAD(view, 16)
+    clean = bits in _PNG_DEPTHS.get(colour, ()) and not compression and not filtering and interlace < 2
+    deep = bits == 16
+    orientation, seen, at = 0, False, 8
+    while True:
+        length, name = _CHUNK(view, at)
+        end = at + 12 + length
+        if name == b"IDAT":
+            seen = True
+        elif name == b"IEND":
+            break
+        else:
+            clean = clean and (
+                name in _PNG_PLAIN or (name == b"IHDR" and at == 8) or name == b"eXIf" or name in _PNG_TEXTS
+            )
+            if not clean or end > len(view):
+                return Header(False, height, width, deep)
+            if name in _PNG_TEXTS:
+                key = bytes(view[at + 8 : min(at + 88, end - 4)]).partition(b"\0")[0]
+                # Pillow refuses texts of more than 1 MiB, packed ones too.
+                clean = _PNG_KEYS.search(key) is None and length < (1 << 20 if name == b"tEXt" else 1000)
+            elif name == b"eXIf":
+                clean = not orientation and (orientation := _orientation(view[at + 8 : end - 4])) > 0
+            elif name == b"PLTE":
+                clean = length % 3 == 0
+            if not seen:
+                (check,) = struct.unpack_from(">I", view, end - 4)
+                clean = clean and zlib.crc32(view[at + 4 : end - 4]) == check
+        at = end
+    exact = clean and seen and height > 0 and width > 0
+    return Header(exact, width, height, deep) if orientation > 4 else Header(exact, height, width, deep)
+
+
+# WebP
+
+_WEBP_PARTS = frozenset([b"VP8 ", b"VP8L", b"ALPH", b"ICCP", b"EXIF", b"XMP "])
+
+
+def _webp(view: memoryview) -> Header:
+    if bytes(view[:4]) != b"RIFF" or bytes(view[8:12]) != b"WEBP":
+        return _PILLOW
+    kind, length = _RIFF_CHUNK(view, 12)
+    whole = int.from_bytes(view[4:8], "little") == len(view) - 8
+    if kind != b"VP8X":
+        height, width = _webp_picture(kind, view, 20)
+        exact = whole and height > 0 and width > 0 and 20 + length + length % 2 == len(view)
+        return Header(exact, height, width)
+    flags = view[20]
+    width = int.from_bytes(view[24:27], "little") + 1
+    height = int.from_bytes(view[27:30], "little") + 1
+    clean = whole and not flags & 2 and length == 10
+    at, orientation, in_xmp, pictures = 30, 0, False, 0
+    while clean and at < len(view):
+        name, length = _RIFF_CHUNK(view, at)
+        end = at + 8 + length
+        clean = name in _WEBP_PARTS and end <= len(view)
+        if name == b"EXIF" and clean:
+            clean = bool(flags & 8) and pictures == 1 and not orientation
+            orientation = _orientation(view[at + 8 : end])
+            clean = clean and orientation > 0
+        elif name == b"XMP ":
+            in_xmp = in_xmp or _tells_orientation(view[at + 8 : end])
+        elif name[:3] == b"VP8":
+            pictures += 1
+            clean = clean and _webp_picture(name, view, at + 8) == (height, width)
+        at = end + length % 2
+    exact = clean and pictures == 1 and bool(flags & 8) == bool(orientation) and not (in_xmp and not orientation)
+    return Header(exact, width, height) if orientation > 4 else Header(exact, height, width)
+
+
+def _webp_picture(kind: bytes, view: memoryview, at: int) -> tuple[int, int]:
+    """(height, width) of a picture's data; zeros where it is none."""
+    if kind == b"VP8 " and bytes(view[at + 3 : at + 6]) == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", view, at + 6)
+        return height & 0x3FFF, width & 0x3FFF
+    if kind == b"VP8L" and view[at] == 0x2F:
+        (features,) = struct.unpack_from("<I", view, at + 1)
+        return (features >> 14 & 0x3FFF) + 1, (features & 0x3FFF) + 1
+    return 0, 0
+
+
+# PNM
+
+_PNM = re.compile(rb"P([56])\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,5})\s")
+
+
+def _pnm(view: memoryview) -> Header:
+    found = _PNM.match(view)
+    if found is None:
+        return _PILLOW
+    kind, width, height, largest = map(int, found.groups())
+    enough = len(view) - found.end() >= height * width * (3 if kind == 6 else 1)
+    return Header(largest == 255 and height > 0 and width > 0 and enough, height, width, largest > 255)
