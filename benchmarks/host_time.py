@@ -29,8 +29,7 @@ from torchdali import transforms as T
 from torchdali.collate import Pool, collate_numbers
 from torchdali.distributed import Shard
 from torchdali.engine.plan import Plan
-from torchdali.engine.work import iter_steps
-from torchdali.order import Shuffled
+from torchdali.order import Batching, Shuffled
 from torchdali.prefetch import Prefetcher
 from torchdali.rand import Rand
 from torchdali.state import Position
@@ -43,16 +42,16 @@ def parts() -> dict[str, Callable[[], object]]:
     n = 1_281_167
     start = Position(epoch=3)
     steps = itertools.chain.from_iterable(
-        iter_steps(Shuffled(n, 7).epoch(3, 3), n, start, BATCH, Shard(1, 8), False, False) for _ in itertools.count()
+        Shuffled(n).epoch(7, start).steps(start, Batching(BATCH, Shard(1, 8))) for _ in itertools.count()
     )
     step = next(steps)
 
-    huge = Shuffled(10**9, 7).epoch(3, 3)
+    huge = Shuffled(10**9).epoch(7, start)
     places = np.random.default_rng(0)
 
     def seek() -> object:
         there = Position(3, samples_seen=int(places.integers(9 * 10**8)))
-        return next(iter_steps(huge, 10**9, there, BATCH, Shard(777, 1024), False, False))
+        return next(huge.steps(there, Batching(BATCH, Shard(777, 1024))))
 
     transform = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize((0.5,) * 3, (0.5,) * 3)])
     plan = Plan(transform, {"image": "encoded", "label": "number"}, "cpu", lambda _: False)

@@ -21,7 +21,7 @@ GROUPS = {
     "values": "errors checks batch fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "distributed agreement storage paths",
-    "order": "state order",
+    "order": "state order drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "options source collate buffers prefetch",
     "formats": "formats.*",
@@ -30,7 +30,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "iterator loader assembly",
+    "loader": "iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }

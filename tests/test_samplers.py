@@ -23,21 +23,17 @@ from torch.utils.data import WeightedRandomSampler
 from torchdali import InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
-from torchdali.engine.work import iter_steps
-from torchdali.order import Drawn, num_steps
-from torchdali.permutation import Permutation
+from torchdali.drawn import Drawn
+from torchdali.order import Batching, Order
+from torchdali.permutation import Permutation, permute_each
 from torchdali.samplers import (
-    BatchedOrder,
     ClassBalancedSampler,
     LengthBucketSampler,
     Mix,
     MixSampler,
-    OrderSampler,
     RepeatedAugmentationSampler,
-    SampledOrder,
     WeightedSampler,
 )
-from torchdali.samplers.permutations import permute_each
 from torchdali.samplers.weighted import exact_minus_log
 from torchdali.state import Position
 from torchdali.testing import make_image_folder
@@ -45,24 +41,21 @@ from torchdali.testing import make_image_folder
 Rows = list[tuple[int, int]]  # (index, key)
 
 
-def bind(sampler: OrderSampler, seed: int = 0) -> SampledOrder:
-    return sampler.order(sampler.dataset_size, seed)
-
-
-def whole(sampler: OrderSampler, epoch: int = 0, seed: int = 0, cycle: int = 0) -> Any:
+def whole(order: Order, epoch: int = 0, seed: int = 0, cycle: int = 0) -> Any:
     """All rows of an epoch."""
-    order = bind(sampler, seed)
-    return order.epoch(epoch, Position(epoch, cycle).key)(np.arange(len(order)))
+    return order.epoch(seed, Position(epoch, cycle)).at(np.arange(len(order)))
 
 
-def global_steps(order: SampledOrder, ranks: int, batch_size: int, start: int = 0) -> list[tuple[Rows, int]]:
-    """Each step's rows over all ranks in the global order, and the position behind it."""
+def rank_steps(order: Order, ranks: int, batch_size: int, start: int = 0, seed: int = 0) -> list[list[Any]]:
+    """The steps of each rank."""
     at = Position(3, 0, start)
-    epochs = [order.epoch(3, at.key) for _ in range(ranks)]
-    steps = [
-        list(iter_steps(epochs[r], len(order), at, batch_size, Shard(r, ranks), False, False, order.strided))
-        for r in range(ranks)
-    ]
+    epochs = [order.epoch(seed, at) for _ in range(ranks)]
+    return [list(epoch.steps(at, Batching(batch_size, Shard(r, ranks)))) for r, epoch in enumerate(epochs)]
+
+
+def global_steps(order: Order, ranks: int, batch_size: int, start: int = 0, seed: int = 0) -> list[tuple[Rows, int]]:
+    """Each step's rows over all ranks in the global order, and the position after it."""
+    steps = rank_steps(order, ranks, batch_size, start, seed)
     found, position = [], start
     for together in zip(*steps, strict=True):
         rows = [list(zip(s.rows.indices[s.valid].tolist(), s.rows.keys[s.valid].tolist())) for s in together]
@@ -76,7 +69,7 @@ def global_steps(order: SampledOrder, ranks: int, batch_size: int, start: int = 
     return found
 
 
-SAMPLERS: dict[str, Callable[[], OrderSampler]] = {
+SAMPLERS: dict[str, Callable[[], Order]] = {
     "weighted": lambda: WeightedSampler(np.arange(37)),
     "weighted, once": lambda: WeightedSampler(np.arange(37), 29, replacement=False),
     "balanced": lambda: ClassBalancedSampler([0] * 20 + [1] * 3 + [2] * 14),
@@ -94,10 +87,10 @@ every_sampler = pytest.mark.parametrize("name", SAMPLERS)
 def test_any_positions_give_what_the_whole_epoch_gives(name: str) -> None:
     sampler = SAMPLERS[name]()
     rows = whole(sampler, 5)
-    epoch = bind(sampler).epoch(5, 5)
+    epoch = sampler.epoch(0, Position(5))
     for positions in (np.arange(len(sampler))[::-1], np.array([7, 7, 0]), np.array([len(sampler) - 1])):
-        assert epoch(positions).indices.tolist() == rows.indices[positions].tolist()
-        assert epoch(positions).keys.tolist() == rows.keys[positions].tolist()
+        assert epoch.at(positions).indices.tolist() == rows.indices[positions].tolist()
+        assert epoch.at(positions).keys.tolist() == rows.keys[positions].tolist()
     assert rows.indices.dtype == np.int64 and rows.keys.dtype == np.uint64
     assert rows.indices.min() >= 0 and rows.indices.max() < sampler.dataset_size
 
@@ -119,13 +112,13 @@ def test_seed_epoch_and_cycle_change_the_order(name: str) -> None:
 
 @every_sampler
 def test_fingerprints_are_short_and_tell_samplers_apart(name: str) -> None:
-    order = bind(SAMPLERS[name]())
-    text = order.fingerprint(4)
-    assert len(text) <= 100 and text == bind(SAMPLERS[name](), 9).fingerprint(1)
+    order = SAMPLERS[name]()
+    text = order.fingerprint(0, 4)
+    assert len(text) <= 100 and text == SAMPLERS[name]().fingerprint(9, 1)
     assert [n for n, make in SAMPLERS.items() if make().fingerprint() == text] == [name]
     again = pickle.loads(pickle.dumps(order))
     assert again.fingerprint() == text
-    assert again.epoch(2, 2)(np.arange(5)).indices.tolist() == order.epoch(2, 2)(np.arange(5)).indices.tolist()
+    assert again.epoch(0, Position(2)).at(np.arange(5)).indices.tolist() == whole(order, 2).indices[:5].tolist()
 
 
 def test_fingerprints_change_with_the_tables() -> None:
@@ -149,23 +142,23 @@ def test_fingerprints_change_with_the_tables() -> None:
 def test_a_dataset_of_another_size_is_refused(name: str) -> None:
     sampler = SAMPLERS[name]()
     with pytest.raises(ValueError, match=f"made for {sampler.dataset_size} samples, and the dataset has 99"):
-        sampler.order(99, 0)
+        sampler.check_dataset(99)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "bucket"])
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 def test_one_stream_on_any_number_of_ranks(name: str, batch_size: int) -> None:
-    order = bind(SAMPLERS[name](), 4)
-    rows = order.epoch(3, 3)(np.arange(len(order)))
+    order = SAMPLERS[name]()
+    rows = whole(order, 3, 4)
     expected = list(zip(rows.indices.tolist(), rows.keys.tolist()))
     for ranks in (1, 2, 3, 5):
-        steps = global_steps(order, ranks, batch_size)
+        steps = global_steps(order, ranks, batch_size, seed=4)
         assert list(chain(*(taken for taken, _ in steps))) == expected
         for done, (_, position) in enumerate(steps):
             # The same ranks go on with the same steps; others with the same samples.
-            assert global_steps(order, ranks, batch_size, position) == steps[done + 1 :]
+            assert global_steps(order, ranks, batch_size, position, 4) == steps[done + 1 :]
             if done % 3 == 0 and len(order) - position >= 4:
-                rest = global_steps(order, 4, 2, position)
+                rest = global_steps(order, 4, 2, position, 4)
                 assert list(chain(*(taken for taken, _ in rest))) == expected[position:]
 
 
@@ -211,8 +204,8 @@ def test_without_replacement_each_comes_once_as_in_torch() -> None:
 
 def test_equal_times_go_by_index() -> None:
     """However a processor partitions: a table of few different weights has ties at the edge of what is drawn."""
-    order = bind(WeightedSampler(np.full(1000, 0.25), 400, replacement=False))
-    assert len(set(order.epoch(0, 0)(np.arange(400)).indices.tolist())) == 400
+    order = WeightedSampler(np.full(1000, 0.25), 400, replacement=False)
+    assert len(set(whole(order).indices.tolist())) == 400
 
 
 def test_the_logarithm_is_one() -> None:
@@ -242,8 +235,8 @@ def test_weights_that_cannot_be(arguments: Any, error: type[Exception], text: st
 
 
 def test_torchs_own_sampler_is_drawn_as_before() -> None:
-    order = Drawn(WeightedRandomSampler([1.0, 2.0, 3.0], 12), 3, 0)
-    assert len(order) == 12 and not isinstance(order, SampledOrder)
+    order = Drawn(WeightedRandomSampler([1.0, 2.0, 3.0], 12), 3)
+    assert len(order) == 12
 
 
 # Classes
@@ -311,11 +304,8 @@ def test_repeats_follow_each_other(n: int, repeats: int, data: st.DataObject) ->
 
 def test_repeats_land_on_different_ranks_as_in_deit() -> None:
     n, ranks, batch_size = 60, 4, 6
-    order = bind(RepeatedAugmentationSampler(n, 3), 1)
-    steps = [
-        list(iter_steps(order.epoch(3, 3), n, Position(3), batch_size, Shard(r, ranks), False, False, order.strided))
-        for r in range(ranks)
-    ]
+    order = RepeatedAugmentationSampler(n, 3)
+    steps = rank_steps(order, ranks, batch_size, seed=1)
     places: dict[int, set[int]] = {}
     for rank, own in enumerate(steps):
         for index in chain(*(step.rows.indices.tolist() for step in own)):
@@ -325,7 +315,7 @@ def test_repeats_land_on_different_ranks_as_in_deit() -> None:
     repeated = np.repeat(Permutation(n, 0)(np.arange(n)), 3)[:n]
     reference = [repeated[r::ranks] for r in range(ranks)]
     mine = [list(chain(*(step.rows.indices.tolist() for step in own))) for own in steps]
-    rename = dict(zip(order.epoch(3, 3)(np.arange(n)).indices.tolist(), repeated.tolist()))
+    rename = dict(zip(whole(order, 3, 1).indices.tolist(), repeated.tolist()))
     assert [[rename[index] for index in own] for own in mine] == [own.tolist() for own in reference]
 
 
@@ -460,12 +450,12 @@ def test_mix_has_the_transform_that_its_datasets_share() -> None:
 # Buckets
 
 
-def bucket_steps(order: BatchedOrder, ranks: int, start: int = 0, drop_last: bool = False) -> list[list[Any]]:
+def bucket_steps(order: LengthBucketSampler, ranks: int, start: int = 0, drop_last: bool = False) -> list[list[Any]]:
     """The cuts of all ranks, step by step."""
-    epoch = order.epoch(3, 3)
+    epoch = order.epoch(5, Position(3))
     found, position = [], start
     while True:
-        cuts = [epoch.cut(position, Shard(rank, ranks), drop_last) for rank in range(ranks)]
+        cuts = [epoch.cut(position, order.batching(1, Shard(rank, ranks), drop_last, False)) for rank in range(ranks)]
         if cuts[0] is None:
             assert cuts == [None] * ranks
             return found
@@ -496,22 +486,21 @@ buckets = st.builds(
 @example(dict(lengths=[0.3] * 7, tokens_per_batch=0.9), 1, False)
 def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any], ranks: int, drop_last: bool) -> None:
     lengths = np.asarray(given["lengths"], float)
-    sampler = LengthBucketSampler(**given)
-    order = sampler.order(len(lengths), 5)
-    shard = Shard(0, ranks)
+    sampler = order = LengthBucketSampler(**given)
+    batching = order.batching(1, Shard(0, ranks), drop_last, False)
     if len(lengths) < ranks or (drop_last and sampler.num_batches < ranks):
         with pytest.raises(ValueError, match="ranks"):
-            order.num_steps(shard, drop_last, False)
+            order.num_steps(batching)
         return
     steps = bucket_steps(order, ranks, drop_last=drop_last)
-    assert len(steps) == order.num_steps(shard, drop_last, False)
+    assert len(steps) == order.num_steps(batching)
     seen = real(steps)
     assert seen == list(range(len(seen)))  # in the global order, each once
     assert drop_last or len(seen) == len(lengths)
-    epoch = order.epoch(3, 3)
-    assert sorted(epoch(np.arange(len(lengths))).indices.tolist()) == list(range(len(lengths)))
+    epoch = order.epoch(5, Position(3))
+    assert sorted(epoch.at(np.arange(len(lengths))).indices.tolist()) == list(range(len(lengths)))
     for taken in chain(*steps):
-        own = lengths[epoch(taken.positions).indices]
+        own = lengths[epoch.at(taken.positions).indices]
         assert 1 <= len(own) <= sampler.batch_size <= (given.get("batch_size") or len(lengths))
         assert own.max() * len(own) <= (given.get("tokens_per_batch") or np.inf)
         assert own.min() >= own.max() * (1 - given.get("max_padding", 0.1)) * (1 - 1e-12)
@@ -530,36 +519,37 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
 @given(buckets, st.integers(1, 6), st.integers(1, 6), st.booleans())
 def test_buckets_resume_behind_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
     n = len(given["lengths"])
-    order = LengthBucketSampler(**given).order(n, 5)
+    order = LengthBucketSampler(**given)
     if n < max(ranks, others):
         return
     steps = bucket_steps(order, ranks, drop_last=drop_last)
-    epoch = order.epoch(3, 3)
+    epoch = order.epoch(5, Position(3))
     positions = [0] + [cuts[0].end for cuts in steps]
     for k, position in enumerate(positions):
-        assert epoch.step_start(k, Shard(ranks - 1, ranks), drop_last) == position
+        assert epoch.start_of(k, order.batching(1, Shard(ranks - 1, ranks), drop_last, False)) == position
         rest = bucket_steps(order, ranks, position, drop_last)
         assert [[taken.positions.tolist() for taken in cuts] for cuts in rest] == [
             [taken.positions.tolist() for taken in cuts] for cuts in steps[k:]
         ]
         assert real(bucket_steps(order, others, position)) == list(range(position, n))
-    assert epoch.step_start(len(steps) + 5, Shard(0, ranks), drop_last) == positions[-1]
+    assert epoch.start_of(len(steps) + 5, order.batching(1, Shard(0, ranks), drop_last, False)) == positions[-1]
     # And from anywhere else too.
     assert real(bucket_steps(order, others, n // 2)) == list(range(n // 2, n))
 
 
 def test_batches_are_shuffled_within_their_buckets() -> None:
     lengths = np.random.default_rng(0).integers(20, 200, 3000)
-    order = LengthBucketSampler(lengths, 2000).order(3000, 0)
-    epochs = [order.epoch(e, e) for e in range(2)]
+    order = LengthBucketSampler(lengths, 2000)
+    alone = order.batching(1, Shard(0, 1), False, False)
+    epochs = [order.epoch(0, Position(e)) for e in range(2)]
     batches = []
     for epoch in epochs:
         cuts, position = [], 0
-        while (taken := epoch.cut(position, Shard(0, 1), False)) is not None:
-            cuts.append(epoch(taken.positions).indices)
+        while (taken := epoch.cut(position, alone)) is not None:
+            cuts.append(epoch.at(taken.positions).indices)
             position = taken.end
         batches.append(cuts)
-    assert len(batches[0]) == len(batches[1]) == order.num_steps(Shard(0, 1), False, False)
+    assert len(batches[0]) == len(batches[1]) == order.num_steps(alone)
     # New batches in each epoch, but for buckets that hold a single one.
     again = {frozenset(b.tolist()) for b in batches[0]} & {frozenset(b.tolist()) for b in batches[1]}
     assert len(again) < 0.1 * len(batches[0])
@@ -595,9 +585,9 @@ def test_unshuffled_buckets_begin_with_the_longest() -> None:
 def test_buckets_that_cannot_be(arguments: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         LengthBucketSampler(**arguments)
-    order = LengthBucketSampler([1, 2], batch_size=1).order(2, 0)
-    with pytest.raises(ValueError, match="leave pad_last out"):
-        order.num_steps(Shard(0, 1), False, True)
+    order = LengthBucketSampler([1, 2], batch_size=1)
+    with pytest.raises(ValueError, match="leave batch_size and pad_last out"):
+        order.batching(1, Shard(0, 1), False, True)
 
 
 # The permutations, and sizes
@@ -626,8 +616,8 @@ def test_many_permutations_are_the_single_ones(cases: list[tuple[int, int]]) -> 
         lambda: ClassBalancedSampler(np.arange(10**6) % 1000, 10**8),
     ],
 )
-def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], OrderSampler]) -> None:
-    order = bind(make())
+def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], Order]) -> None:
+    order = make()
     n = len(order)
     assert n >= 10**8
     tracemalloc.start()
@@ -635,24 +625,24 @@ def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], OrderSampler]
         begin = time.perf_counter()
         for epoch in range(5):
             at = Position(epoch, 0, n * 2 // 3)
-            steps = iter_steps(order.epoch(epoch, at.key), n, at, 256, Shard(3, 8), False, False, order.strided)
+            steps = order.epoch(0, at).steps(at, Batching(256, Shard(3, 8)))
             assert len(next(steps).rows.indices) == 256
         seconds = (time.perf_counter() - begin) / 5
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert seconds < 0.25 and peak < 4e6
-    assert num_steps(n, 256, Shard(3, 8), False, False) == -(-n // 2048)
+    assert order.num_steps(Batching(256, Shard(3, 8))) == -(-n // 2048)
 
 
 def test_buckets_of_many_samples_are_found_quickly() -> None:
     n = 10**6
-    order = LengthBucketSampler(np.random.default_rng(0).integers(10, 1000, n), 20_000).order(n, 0)
-    batches = order.sampler.num_batches
+    order = LengthBucketSampler(np.random.default_rng(0).integers(10, 1000, n), 20_000)
+    batches, batching = order.num_batches, order.batching(1, Shard(3, 8), False, False)
     begin = time.perf_counter()
-    epoch = order.epoch(7, 7)
-    start = epoch.step_start(batches // 16, Shard(3, 8), False)
-    taken = epoch.cut(start, Shard(3, 8), False)
-    assert taken is not None and len(epoch(taken.positions).indices) == len(taken.positions)
+    epoch = order.epoch(0, Position(7))
+    start = epoch.start_of(batches // 16, batching)
+    taken = epoch.cut(start, batching)
+    assert taken is not None and len(epoch.at(taken.positions).indices) == len(taken.positions)
     assert time.perf_counter() - begin < 2
     assert 0.4 * n < start < 0.6 * n

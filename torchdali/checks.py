@@ -1,74 +1,44 @@
-"""Checks of a loader's arguments, in one sentence each."""
+"""Checks of arguments, in one sentence each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-# torch's arguments that have another word here.
-ELSEWHERE = {
-    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
-    "batch_sampler": "write sampler= and batch_size=",
-    "generator": "the order and the augmentations follow from seed=",
-    "pin_memory_device": "batches arrive on the loader's device: write device=",
-}
 
-FLAGS = ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers")
-
-
-def refuse_torch_arguments(given: Mapping[str, Any]) -> None:
-    """Raise where one of torch's arguments is used that has another word here.
+def flag(name: str, value: Any) -> bool:
+    """Return the value as a bool, if it is True, False or None.
 
     Raises:
-        ValueError: with what to write instead.
+        TypeError: it is anything else; a string would count as true.
     """
-    for name, instead in ELSEWHERE.items():
-        if given[name]:
-            raise ValueError(f"torchdali.DataLoader has no {name}={given[name]!r:.80}: {instead}")
-    if not given["in_order"]:
-        raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+    if value not in (True, False, None):  # numpy's too
+        raise TypeError(f"{name} must be True or False, got {value!r:.80}")
+    return bool(value)
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
-    """Check a loader's arguments that are neither integers nor somebody else's to check.
+def number(name: str, value: Any, what: str = "", smallest: float | None = None) -> float:
+    """Return the value, if it is a number of at least `smallest`; `what` says more of it in the error.
 
     Raises:
-        ValueError, TypeError: one that can't be meant, or two that exclude each other.
+        TypeError: it is no number.
+        ValueError: it is too small.
     """
-    one_of("engine", given["engine"], ("auto", "eager", "pipeline", "debug"))
-    one_of("output", given["output"], ("tuple", "dict"))
-    for name in FLAGS:
-        if given[name] not in (True, False, None):  # numpy's too; a text would count as true
-            raise TypeError(f"{name} must be True or False, got {given[name]!r:.80}")
-    if not callable(given["on_bad_sample"]):
-        one_of("on_bad_sample", given["on_bad_sample"], ("raise", "substitute"))
-    timeout, pad_value, mesh = given["timeout"], given["pad_value"], given["mesh"]
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise ValueError(f"timeout must be a number of seconds, at least 0, got {timeout!r}")
-    if isinstance(pad_value, bool) or not isinstance(pad_value, (int, float)):
-        raise TypeError(f"pad_value must be a number, got {pad_value!r}")
-    if mesh is not None and not hasattr(mesh, "get_local_rank"):
-        raise TypeError(f"mesh must be a torch DeviceMesh, got {mesh!r:.80}")
-    group = given["process_group"]
-    if group is not None and not hasattr(group, "rank"):
-        raise TypeError(f"process_group must be a torch ProcessGroup that this process is in, got {group!r:.80}")
-    if mesh is not None and group is not None:
-        raise ValueError("mesh and process_group exclude each other")
-    if given["drop_last"] and given["pad_last"]:
-        raise ValueError("drop_last and pad_last exclude each other")
-    if given["persistent_workers"] and not given["num_workers"]:
-        raise ValueError("persistent_workers needs num_workers > 0")
-    if given["multiprocessing_context"] is not None and not given["num_workers"]:
-        raise ValueError(f"multiprocessing_context={given['multiprocessing_context']!r} needs num_workers > 0")
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits or (smallest is not None and not value >= smallest):
+        error = TypeError if smallest is None else ValueError
+        raise error(f"{name} must be a number{f' {what}' if what else ''}, got {value!r}")
+    out: float = value
+    return out
 
 
 def integer(name: str, value: Any, smallest: int, largest: int | None = None) -> int:
-    """The value, if it is an integer within the bounds.
+    """Return the value, if it is an integer within the bounds.
 
     Raises:
         TypeError, ValueError: it is not.

@@ -106,10 +106,8 @@ def _collate_tensors(
     return Padded(pad_rows(column, out, value).to(device), torch.from_numpy(sizes).to(device))
 
 
-def as_output(fields: dict[str, Any], output: str) -> Any:
-    """The batch as the user asked for it: a tuple, or a dict of plain values."""
-    if output == "tuple":
-        return tuple(fields.values())
+def as_dict(fields: dict[str, Any]) -> dict[str, Any]:
+    """The batch as plain values: a padded field `x` becomes `x` and `x_sizes`."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Padded):

@@ -4,31 +4,57 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from .batch import Padded
-from .collate import as_output
+from .batch import BadSample, Padded
 from .engine.run import Run
 from .errors import forget_frames
-from .python.base import PythonSource
+from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
-if TYPE_CHECKING:
-    from .loader import DataLoader
+
+@dataclass(frozen=True)
+class OpenPass:
+    """A pass that has begun.
+
+    Attributes:
+        run: makes its batches.
+        start: where it begins.
+        move: tells the loader where the stream stands.
+        form: puts a batch's fields into the user's form.
+        bad_samples: the loader's list, to be continued.
+        timeout: seconds to wait for a batch; None: any time.
+        pin: batches on the CPU are copied to pinned memory.
+        ends_unseen: the last batch is not known before the source ends.
+    """
+
+    run: Run
+    start: Position
+    move: Callable[[Position], None]
+    form: Callable[[dict[str, Any]], Any]
+    bad_samples: list[BadSample]
+    timeout: float | None
+    pin: bool
+    ends_unseen: bool
 
 
 class LoaderIterator:
-    """One pass.  It owns the run: when it is dropped, or the interpreter exits, the run's threads end."""
+    """Iterates over one pass.  It owns the run: when it is dropped, or at exit, the run's threads end.
 
-    def __init__(self, loader: DataLoader) -> None:
-        self._loader = loader
-        self._run: Run | None = None
+    Args:
+        begin: begins the pass, at the first `next`.
+    """
+
+    def __init__(self, begin: Callable[[], OpenPass]) -> None:
+        self._begin = begin
+        self._pass: OpenPass | None = None
         self._ended = False
         self._told: ToldPass | None = None
-        self._ahead: Any = None  # the work behind the last one, or what came instead
+        self._ahead: Any = None  # the work after the last one, or what came instead
         self._pid = os.getpid()
 
     def __iter__(self) -> Iterator[Any]:
@@ -47,62 +73,59 @@ class LoaderIterator:
         raise caught
 
     def _next(self) -> Any:
-        loader = self._loader
         if self._ended:
             raise StopIteration
         if self._pid != os.getpid():
             raise RuntimeError(
                 "this iterator was made in another process, and its threads did not come along: call iter(loader) here"
             )
-        if self._run is None:
-            self._number, self._position, self._run = loader._begin()
-            self._finalizer = weakref.finalize(self, self._run.close)
+        if self._pass is None:
+            self._pass = self._begin()
+            self._position = self._pass.start
+            self._finalizer = weakref.finalize(self, self._pass.run.close)
             self._told = tell_pass()
+        opened = self._pass
         try:
-            work = self._take()
+            work = self._take(opened)
         except StopIteration:
             self._end()
-            loader._progress.move(self._number, self._position._replace(finished=True))
+            opened.move(self._position._replace(finished=True, snapshot=None))
             raise
-        loader.bad_samples += work.bad
-        self._position = work.step.end
+        opened.bad_samples.extend(work.bad)
+        self._position = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
             raise work.error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
-        if loader._pin:
+        if opened.pin:
             batch = {name: _pinned(value) for name, value in batch.items()}
         _hand_over(batch)
-        loader._progress.move(self._number, self._position)
-        loader._snapshot = self._position, work.snapshot
+        opened.move(self._position)
         if self._told is not None:
             self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
-        if loader.output == "tuple" and isinstance(loader.source, PythonSource):
-            return loader.source.rebuild(batch)
-        return as_output(batch, loader.output)
+        return opened.form(batch)
 
-    def _take(self) -> Any:
-        """The next work; where nobody knows which one is the last and accelerate asks, one is taken ahead."""
+    def _take(self, opened: OpenPass) -> Any:
+        """Take the next work; where the last one is not known and accelerate asks, one more is taken ahead."""
         work, self._ahead = self._ahead, None
-        work = self._pull() if work is None else work
+        work = _pull(opened) if work is None else work
         if isinstance(work, Exception):
             raise work
-        if self._told is not None and self._loader.source.endless:
-            self._ahead = self._pull()
+        if self._told is not None and opened.ends_unseen:
+            self._ahead = _pull(opened)
         return work
-
-    def _pull(self) -> Any:
-        assert self._run is not None
-        # With workers, the pool watches the time of each sample.
-        pooled = not self._loader.source.inline and isinstance(self._loader.source, PythonSource)
-        try:
-            return self._run.next(None if pooled else self._loader._timeout or None)
-        except Exception as error:
-            return error
 
     def _end(self) -> None:
         self._ended = True
         tell_end(self._told)
         self._finalizer()
+
+
+def _pull(opened: OpenPass) -> Any:
+    """The next work, or the exception that came instead."""
+    try:
+        return opened.run.next(opened.timeout)
+    except Exception as error:
+        return error
 
 
 def _pinned(value: Any) -> Any:
@@ -113,7 +136,7 @@ def _pinned(value: Any) -> Any:
 
 
 def _hand_over(batch: dict[str, Any]) -> None:
-    """On a GPU: the consumer's stream uses memory of ours.  The data is complete already."""
+    """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
     for value in batch.values():
         for tensor in value if isinstance(value, Padded) else (value,):
             if isinstance(tensor, torch.Tensor) and tensor.is_cuda:

@@ -1,31 +1,31 @@
-"""The DataLoader: arguments, epochs and state around an engine."""
+"""The DataLoader: options, epochs and state around an engine."""
 
 from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import assembly, distributed
+from . import distributed
 from ._dali import check_process
 from .agreement import check_agreement
 from .batch import BadSample
-from .checks import check_arguments, integer, refuse_torch_arguments
+from .checks import integer
+from .collate import as_dict
+from .distributed import Shard
 from .engine.plan import Plan
-from .engine.repair import Policy
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
-from .iterator import LoaderIterator
-from .python import IterableSource
-from .python.base import PythonSource
-from .python.iterable import pack_snapshot, unpack_snapshot
-from .python.pools import WorkerOptions
-from .readers import Reader
-from .samplers import OrderSampler
-from .source import Place, Source
+from .iterator import LoaderIterator, OpenPass
+from .options import Engine, OnBadSample, Options, Output
+from .order import Batching, Order
+from .pillow import MAX_PIXELS
+from .python import as_source
+from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .trainers.views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
 
@@ -61,6 +61,8 @@ class DataLoader:
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
+            Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
         pad_value, pad_multiple: of ragged fields.
 
@@ -76,7 +78,7 @@ class DataLoader:
         bad_samples: every bad sample that was met up to the last batch, in order.
 
     Raises:
-        ValueError, TypeError: an argument that cannot be meant.
+        ValueError, TypeError: an invalid argument.
     """
 
     # What trainers read of torch's loader; they would build torch's own workers around ours.
@@ -98,7 +100,7 @@ class DataLoader:
         dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
-        sampler: Iterable[int] | OrderSampler | None = None,
+        sampler: Iterable[int] | Order | None = None,
         *,
         transform: Any = None,
         seed: int = 0,
@@ -111,9 +113,10 @@ class DataLoader:
         world_size: int | None = None,
         mesh: DeviceMesh | None = None,
         process_group: ProcessGroup | None = None,
-        engine: Literal["auto", "eager", "pipeline", "debug"] = "auto",
-        output: Literal["tuple", "dict"] = "tuple",
-        on_bad_sample: Policy = "raise",
+        engine: Engine = "auto",
+        output: Output = "tuple",
+        on_bad_sample: OnBadSample = "raise",
+        max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
         pad_value: float = 0,
         pad_multiple: int = 1,
@@ -123,57 +126,62 @@ class DataLoader:
         generator: Any = None,
         pin_memory: bool = False,
         pin_memory_device: str = "",
-        worker_init_fn: Any = None,
+        worker_init_fn: Callable[[int], object] | None = None,
         multiprocessing_context: Any = None,
         persistent_workers: bool = False,
         in_order: bool = True,
         pickler: Any = None,
     ) -> None:
-        given = locals()
-        refuse_torch_arguments(given)
-        check_arguments(given)
-        self.batch_size = integer("batch_size", batch_size, 1)
-        self.seed = integer("seed", seed, 0, 2**63 - 1)
-        self.prefetch = 2 if prefetch_factor is None else integer("prefetch_factor", prefetch_factor, 0)
-        self._num_threads = num_threads if num_threads is None else integer("num_threads", num_threads, 1)
-        self._pad_multiple = integer("pad_multiple", pad_multiple, 1)
-        workers = WorkerOptions(
-            num_workers=integer("num_workers", num_workers, 0),
-            prefetch_factor=max(self.prefetch, 1),
-            timeout=float(timeout),
+        self.options = Options(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            transform=transform,
+            seed=seed,
+            drop_last=drop_last,
+            pad_last=pad_last,
+            device=device,
+            prefetch_factor=prefetch_factor,
+            num_threads=num_threads,
+            rank=rank,
+            world_size=world_size,
+            mesh=mesh,
+            process_group=process_group,
+            engine=engine,
+            output=output,
+            on_bad_sample=on_bad_sample,
+            max_pixels=max_pixels,
+            timeout=timeout,
+            pad_value=pad_value,
+            pad_multiple=pad_multiple,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            batch_sampler=batch_sampler,
+            generator=generator,
+            pin_memory=pin_memory,
+            pin_memory_device=pin_memory_device,
             worker_init_fn=worker_init_fn,
-            context=multiprocessing_context,
-            persistent=bool(persistent_workers),
+            multiprocessing_context=multiprocessing_context,
+            persistent_workers=persistent_workers,
+            in_order=in_order,
             pickler=pickler,
-            seed=self.seed,
         )
-        source = assembly.as_source(dataset, workers)
-        assembly.check_endless(source, pad_last, on_bad_sample)
-        if transform is None:
-            transform = getattr(source, "transform", None)
-        self._pin = bool(pin_memory)
-        self.drop_last, self.pad_last = bool(drop_last), bool(pad_last)
-        self.source: Source = source
-        self.transform, self.output = transform, output
-        self._timeout, self._policy, self._pad_value = float(timeout), on_bad_sample, pad_value
-        self._explicit = distributed.check_shard(rank, world_size)
-        self._mesh, self._group = mesh, process_group
-        self._device = None if device is None else distributed.check_device(device)
-        self._engine = engine
-
-        self._order = assembly.as_order(source, shuffle, sampler, self.seed)
-        self.batch_size = assembly.batch_size_of(self._order, self.batch_size, pad_last)
+        options = self.options
+        self.source: Source = as_source(dataset).bind(options)
+        self.transform = self.source.transform if transform is None else transform
+        self._order = self.source.order(options.shuffle, options.sampler)
+        self.batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
+        self.seed, self.drop_last, self.pad_last = options.seed, options.drop_last, options.pad_last
         self._progress = Progress()
-        self._snapshot: tuple[Position, dict[str, Any] | None] = (Position(), None)
         self.bad_samples: list[BadSample] = []
-        self.sampler = (SequentialEpochSampler if assembly.is_sequential(self._order) else EpochSampler)(self)
+        self.sampler = (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
         self.batch_sampler = BatchTokens(self)
         self.dataset = DatasetView(self)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
         self._made_plan: Plan | None = None
-        if not isinstance(source, PythonSource):  # of those, a sample would have to be made
-            _ = self._plan  # raises for a transform that can't be
+        if self.source.described:  # else a sample would have to be made
+            _ = self._plan  # raises for an invalid transform
 
     # Epochs
 
@@ -188,7 +196,7 @@ class DataLoader:
         Raises:
             TypeError: nobody knows it before the source ends.
         """
-        return assembly.steps_of(self._order, self.batch_size, self._shard(), self.drop_last, self.pad_last)
+        return self._order.num_steps(self._batching(self._shard()))
 
     @property
     def strided(self) -> bool:
@@ -210,24 +218,17 @@ class DataLoader:
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self)
+        return LoaderIterator(self._begin)
 
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands behind the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
+        """Where the stream stands after the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
 
         That of an `IterableSource` holds its workers too.
         """
-        state = pack(self._progress.position, self._fingerprint())
-        if isinstance(self.source, IterableSource):
-            state["iterable"] = pack_snapshot(self._snapshot_at(self._progress.position))
-        return state
-
-    def _snapshot_at(self, position: Position) -> dict[str, Any] | None:
-        """Where the workers of an iterable stood at a position, if that is known."""
-        where, snapshot = self._snapshot
-        return snapshot if where == position else None
+        position = self._progress.position
+        return pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass.  An iterator that has not begun goes there too.
@@ -239,39 +240,35 @@ class DataLoader:
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
-        snapshot = None
-        if isinstance(self.source, IterableSource) and isinstance(state_dict, Mapping):
-            state_dict = dict(state_dict)
-            snapshot = unpack_snapshot(state_dict.pop("iterable", ""))
+        own: dict[str, Any] = {}
+        if isinstance(state_dict, Mapping):
+            own = {name: state_dict[name] for name in self.source.state_keys if name in state_dict}
+            state_dict = {name: value for name, value in state_dict.items() if name not in own}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            if isinstance(self.source, IterableSource):
-                self.source.check_snapshot(snapshot, position)
+            snapshot = self.source.unpack(own, position)
         except StateMismatchError as error:
-            if isinstance(self.source, Reader):
-                raise self.source.explain(error) from None
-            raise
-        self._progress.load(position)
-        self._snapshot = position, snapshot
+            raise self.source.explain(error) from None
+        self._progress.load(position._replace(snapshot=snapshot))
 
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
         if epoch is not None:
             integer("epoch", epoch, 0, MAX_EPOCH)
         integer("step", step, 0)
+        if step and not self.source.seekable:
+            raise ValueError("an iterable can't be sought, but for the start of an epoch: load a state")
         now = self._progress.current
         cycle = now.cycle if epoch in (None, now.epoch) else 0
         to = Position(now.epoch if epoch is None else epoch, cycle)
-        ends = self.drop_last, self.pad_last
-        at = assembly.start_of(self._order, to, step, self.batch_size, self._shard(), *ends)
-        if at and isinstance(self.source, IterableSource):
-            raise ValueError("an iterable can't be sought, but for the start of an epoch: load a state")
+        at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
         self._progress.load(to._replace(samples_seen=at))
 
     def _fingerprint(self) -> dict[str, int | str]:
+        world_size = self._shard().world_size if self._order.strided else 1
         return {
             "seed": self.seed,
-            "order": self._order.fingerprint(self._shard().world_size if self._order.strided else 1),
+            "order": self._order.fingerprint(self.seed, world_size),
             "num_samples": -1 if self.source.endless else self.num_samples,
             "dataset": self.source.fingerprint(),
         }
@@ -281,9 +278,10 @@ class DataLoader:
     @property
     def _plan(self) -> Plan:
         if self._made_plan is None:
-            kind = self._device.type if self._device else "cuda" if torch.cuda.is_available() else "cpu"
+            device = self.options.device
+            kind = torch.device(device).type if device is not None else _default_kind()
             plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
-            if self._engine == "pipeline" and plan.split and plan.why_not_traced:
+            if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
@@ -293,24 +291,30 @@ class DataLoader:
     @property
     def device(self) -> torch.device:
         """Where batches arrive."""
-        return distributed.resolve_device(self._device)
+        return distributed.resolve_device(self.options.device)
 
     @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._plan.choose(self._engine, self.source.whole_batches)[0]
+        return self._plan.choose(self.options.engine, self.source.whole_batches)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._plan.choose(self._engine, self.source.whole_batches)[1]
+        return self._plan.choose(self.options.engine, self.source.whole_batches)[1]
 
-    def _shard(self) -> distributed.Shard:
-        return distributed.resolve_shard(self._explicit, self._mesh, self._group)
+    def _shard(self) -> Shard:
+        options = self.options
+        return distributed.resolve_shard(options.shard, options.mesh, options.process_group)
+
+    def _batching(self, shard: Shard) -> Batching:
+        options = self.options
+        return self._order.batching(options.batch_size, shard, options.drop_last, options.pad_last)
 
     def _agree(self, start: Position, device: torch.device) -> None:
-        """All ranks stand at the same place of the same stream; a collective."""
-        group = distributed.resolve_group(self._explicit, self._mesh, self._group)
+        """Make sure that all ranks stand at the same place of the same stream; a collective."""
+        options = self.options
+        group = distributed.resolve_group(options.shard, options.mesh, options.process_group)
         if group is not None:
             facts = {**pack(start, self._fingerprint()), "batch_size": self.batch_size}
             facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
@@ -318,69 +322,82 @@ class DataLoader:
                 del facts["samples_seen"]  # each rank counts its own
             check_agreement(facts, group, gpu=distributed.own_gpu(device), device=device)
 
-    def _begin(self) -> tuple[int, Position, Run]:
+    def _begin(self) -> OpenPass:
         """Start a pass; everything that depends on this process is looked up here."""
         check_process()
-        shard, device = self._shard(), self.device
+        options, shard, device = self.options, self._shard(), self.device
+        batching = self._batching(shard)
         start = self._progress.upcoming
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
-        endless = self.source.endless
-        n = 0 if endless else self.num_samples
-        if not endless:
-            assembly.steps_of(
-                self._order, self.batch_size, shard, self.drop_last, self.pad_last
-            )  # raises if it cannot be
-        place = Place(
-            seed=self.seed,
-            key=start.key,
-            epoch=start.epoch,
-            shard=shard,
-            batch_size=self.batch_size,
-            drop_last=self.drop_last,
-            num_threads=self._num_threads or distributed.default_num_threads(),
-            device=device,
-            snapshot=self._snapshot_at(start),
-        )
-        if isinstance(self.source, PythonSource):
-            self.source.prepare(place)
+        if not self.source.endless:
+            self._order.num_steps(batching)  # raises where there can be no epoch
+        self.source.prepare(self.seed, start)
         settings = Settings(
             source=self.source,
-            place=place,
+            pass_=Pass(
+                seed=self.seed,
+                start=start,
+                shard=shard,
+                batch_size=self.batch_size,
+                num_threads=options.num_threads or distributed.default_num_threads(),
+                device=device,
+                drop_last=self.drop_last,
+            ),
             plan=self._plan,
             engine=self.engine,
-            prefetch=self.prefetch,
-            pad_value=self._pad_value,
-            pad_multiple=self._pad_multiple,
-            policy=self._policy,
+            prefetch=options.prefetch,
+            pad_value=options.pad_value,
+            pad_multiple=options.pad_multiple,
+            policy=options.on_bad_sample,
+            max_pixels=options.max_pixels,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.
-        steps = assembly.iter_steps_of(self._order, start, self.batch_size, shard, self.drop_last, self.pad_last)
-        left = 0 if endless else n - start.samples_seen
-        if 0 < left < shard.world_size and not (self.drop_last or self.pad_last):
-            warnings.warn(
-                f"{left} samples of the epoch are left for {shard.world_size} ranks: some repeat one (valid is False)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
+        steps = self._order.epoch(self.seed, start).steps(start, batching)
+        self._warn_of_repeats(start, batching)
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.
         number, start = self._progress.begin()
-        return number, start, run
+        return OpenPass(
+            run=run,
+            start=start,
+            move=partial(self._progress.move, number),
+            form=self._form,
+            bad_samples=self.bad_samples,
+            timeout=None if self.source.watched else options.timeout or None,
+            pin=options.pin_memory,
+            ends_unseen=self.source.endless,
+        )
+
+    @property
+    def _form(self) -> Callable[[dict[str, Any]], Any]:
+        """The function that puts a batch's fields into the form that the user asked for."""
+        output = self.options.output
+        if callable(output):
+            return output
+        return self.source.rebuild if output == "tuple" else as_dict
+
+    def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
+        left = 0 if self.source.endless else self.num_samples - start.samples_seen
+        if 0 < left < batching.shard.world_size and not (self.drop_last or self.pad_last):
+            warnings.warn(
+                f"{left} samples of the epoch are left for {batching.shard.world_size} ranks: some repeat one (valid "
+                "is False)",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     # Lifecycle
 
     def start_workers(self) -> None:
         """Start the worker processes now, and not with the first batch."""
-        if isinstance(self.source, PythonSource) and self.source.crew.options.num_workers:
-            self.source.crew.start()
+        self.source.start()
 
     def close(self) -> None:
         """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
-        if isinstance(self.source, PythonSource):
-            self.source.crew.close()
+        self.source.close()
 
     def __enter__(self) -> DataLoader:
         return self
@@ -397,3 +414,7 @@ class DataLoader:
     def __repr__(self) -> str:
         what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
         return f"DataLoader({what}, order={self._fingerprint()['order']!r})"
+
+
+def _default_kind() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,95 +1,320 @@
 """(epoch, position) -> the samples of this rank's next batch.
 
-`Order` says which sample stands where in an epoch; `cut` says which positions a rank takes next.  Both are pure, so a
-seek costs nothing and another number of ranks only cuts the same order differently.
+An `Order` gives an `Epoch` for each (seed, position); an epoch says which sample stands where, and cuts itself into
+batches.  Both are pure, so a seek costs nothing, and another number of ranks only cuts the same epoch differently.
 """
 
 from __future__ import annotations
 
-import random
-import zlib
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import BatchSampler, DistributedSampler
 
 from .distributed import Shard
 from .permutation import Permutation
-from .rand import derive
-from .seeding import preserved
+from .rand import Words, derive
+from .state import Position
 
 Indices = NDArray[np.int64]
 
+UNKNOWN = 2**62  # samples of an epoch that ends where its source does: more than any source has
+
 
 class Rows(NamedTuple):
-    """Some positions of an epoch: what stands there, and what its random numbers are keyed by."""
-
-    indices: Indices
-    keys: NDArray[np.uint64]
-
-
-def rows_of(rows: Rows, size: int) -> Rows:
-    """So many rows from the first one on: a source that ends by itself may give fewer than were asked for, or more."""
-    start = rows.indices[0]
-    return Rows(np.arange(start, start + size), np.arange(size, dtype=np.uint64) + rows.keys[0])
-
-
-class EpochOrder(Protocol):
-    """The order of one epoch."""
-
-    def __call__(self, positions: Indices) -> Rows: ...
-
-
-class Order(Protocol):
-    """The order of every epoch.
+    """Some samples of an epoch.
 
     Attributes:
-        strided: a rank takes every world_size-th position of a global batch, and not one slice of it.
+        indices: [N] int64, the samples.
+        keys: [N] uint64, what the random numbers of each are keyed by.
     """
 
-    strided: bool
+    indices: Indices
+    keys: Words
 
-    def __len__(self) -> int: ...
-
-    def epoch(self, epoch: int, key: int, /) -> EpochOrder:
-        """The order of an epoch; `key` tells apart the cycles of one epoch too (`state.Position.key`)."""
-        ...
-
-    def fingerprint(self, world_size: int = 1) -> str:
-        """Equal for equal orders, at most 100 characters."""
-        ...
+    def resized(self, size: int) -> Rows:
+        """Count `size` rows on from the first one: a source without a known end may give more or fewer than asked."""
+        start = self.indices[0]
+        return Rows(np.arange(start, start + size), np.arange(size, dtype=np.uint64) + self.keys[0])
 
 
-class Sequential:
-    """0, 1, 2, ..."""
+def own_rows(indices: Indices) -> Rows:
+    """Rows of samples that each come once in an epoch: their random numbers are keyed by their indices."""
+    return Rows(indices, indices.astype(np.uint64))
 
+
+class Batching(NamedTuple):
+    """How an epoch is cut into batches.
+
+    Attributes:
+        batch_size: samples per batch on each rank.
+        shard: this rank among all.
+        drop_last: leave out what does not fill a global batch.
+        pad_last: fill the last global batch with repeated rows.
+    """
+
+    batch_size: int
+    shard: Shard
+    drop_last: bool = False
+    pad_last: bool = False
+
+    @property
+    def global_size(self) -> int:
+        """Samples per step, over all ranks."""
+        return self.batch_size * self.shard.world_size
+
+
+class Cut(NamedTuple):
+    """The share of one rank in one step.
+
+    Attributes:
+        positions: [N] positions in the epoch.
+        valid: [N] False where a row is repeated only to fill the batch.
+        end: the global position after this step.
+    """
+
+    positions: Indices
+    valid: NDArray[np.bool_]
+    end: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch, decided before anything is read.
+
+    Attributes:
+        start: where it begins in the stream.
+        end: where the stream stands after it.
+        rows: the samples.
+        valid: [N] False where a row is repeated only to fill the batch.
+        last: it is known to be the epoch's last.
+        counts: for a source that decides how many samples a batch has: what positions count; None: the size is fixed.
+    """
+
+    start: Position
+    end: Position
+    rows: Rows
+    valid: NDArray[np.bool_]
+    last: bool = False
+    counts: Literal["samples", "batches"] | None = None
+
+    def resized(self, size: int) -> Step:
+        """Give the step the number of samples that came for it."""
+        if self.counts is None or size == len(self.valid):
+            return self
+        end = self.end
+        if self.counts == "samples":
+            end = end._replace(samples_seen=self.start.samples_seen + size)
+        return replace(self, end=end, rows=self.rows.resized(size), valid=np.ones(size, np.bool_))
+
+
+class Epoch:
+    """The order of one epoch, and its cut into batches.
+
+    Args:
+        n: samples of the epoch, over all ranks.
+        at: gives the rows at some positions.
+        strided: each rank takes every world_size-th position of a step, instead of one slice of it.
+    """
+
+    counts: Literal["samples", "batches"] | None = None  # see `Step`
+
+    def __init__(self, n: int, at: Callable[[Indices], Rows], strided: bool = False) -> None:
+        self.n, self.at, self.strided = n, at, strided
+
+    def cut(self, position: int, batching: Batching) -> Cut | None:
+        """Take a rank's next batch at a position; None at the epoch's end.
+
+        Each step takes a global batch of `batch_size * world_size` samples.  The last one is dropped, filled with
+        repeated rows, or split evenly; where it would leave ranks without a sample, the last two are split together.
+        This depends on what remains only, so any position of any other run can be continued.
+        """
+        rank, ranks = batching.shard
+        left, size = self.n - position, batching.global_size
+        if left <= 0 or (batching.drop_last and left < size):
+            return None
+        if size < left < size + ranks and not batching.drop_last and not batching.pad_last:
+            # Halves of the last two; with one sample per rank there are no halves, so the last step takes both.
+            size = (left + 1) // 2 if batching.batch_size > 1 else left
+        taken = min(size, left)
+        if self.strided:
+            own = np.arange(position + (rank - position) % ranks, position + taken, ranks)
+        else:
+            share, extra = divmod(taken, ranks)
+            start = position + rank * share + min(rank, extra)
+            own = np.arange(start, start + share + (rank < extra))
+        # A rank is left without a sample only where fewer than one for each are left to begin with.
+        rows = batching.batch_size if batching.pad_last else max(len(own), 1)
+        filling = own if len(own) else np.array([position + rank % taken])
+        positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
+        return Cut(positions, np.arange(rows) < len(own), position + taken)
+
+    def whole_steps(self, batching: Batching) -> int:
+        """Count the steps that are certainly whole: all but the last two."""
+        return self.n // batching.global_size - 1
+
+    def whole_end(self, steps: int, batching: Batching) -> int:
+        """The position after some whole steps."""
+        return steps * batching.global_size
+
+    def start_of(self, step: int, batching: Batching) -> int:
+        """The position at which a step begins; after the last one, where the epoch ends.
+
+        Raises:
+            ValueError: a negative step.
+        """
+        if step < 0:
+            raise ValueError(f"step must not be negative, got {step}")
+        whole = max(0, min(step, self.whole_steps(batching)))
+        position = self.whole_end(whole, batching)
+        for _ in range(step - whole):
+            cut = self.cut(position, batching)
+            if cut is None:
+                break
+            position = cut.end
+        return position
+
+    def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
+        """A rank's steps from a position to the end of the epoch."""
+        at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
+        while cut is not None:
+            end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
+            last = following is None and self.counts is None
+            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts)
+            at, cut = end, following
+
+
+class EndlessEpoch(Epoch):
+    """An epoch that ends where its source does; each rank counts its own samples, or its batches of any size."""
+
+    def __init__(self, n: int, at: Callable[[Indices], Rows], counts: Literal["samples", "batches"]) -> None:
+        super().__init__(n, at)
+        self.counts = counts
+
+    def cut(self, position: int, batching: Batching) -> Cut | None:
+        end = min(position + batching.batch_size, self.n)
+        return Cut(np.arange(position, end), np.ones(end - position, np.bool_), end) if position < end else None
+
+    def whole_steps(self, batching: Batching) -> int:
+        return UNKNOWN
+
+
+class Order:
+    """The order of every epoch: a pure function of (seed, epoch, cycle, position).
+
+    A subclass sets `dataset_size` and defines `epoch` and `fingerprint`; `__len__` where an epoch is not as long as the
+    dataset.  One that makes its own batches overrides `batching` and `num_steps`, and returns an `Epoch` with its own
+    `cut`.
+
+    Attributes:
+        dataset_size: samples of the dataset that it orders.
+        strided: see `Epoch`.
+        in_order: samples come as they are in the source, and trainers take the loader for an unshuffled one.
+    """
+
+    dataset_size: int
     strided = False
-
-    def __init__(self, n: int) -> None:
-        self.n = n
+    in_order = False
 
     def __len__(self) -> int:
-        return self.n
+        """Samples of an epoch, over all ranks."""
+        return self.dataset_size
 
-    def epoch(self, _epoch: int, _key: int) -> EpochOrder:
-        return lambda positions: Rows(positions, positions.astype(np.uint64))
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        """The epoch that a position lies in.
 
-    def fingerprint(self, world_size: int = 1) -> str:
+        Args:
+            seed: the loader's.
+            at: `at.epoch` and `at.cycle` say which epoch; `at.key` is both in one number.
+        """
+        raise NotImplementedError
+
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
+        """Equal for equal orders, at most 100 characters."""
+        raise NotImplementedError
+
+    def check_dataset(self, size: int) -> None:
+        """Raise unless it orders a dataset of this size.
+
+        Raises:
+            ValueError: it was made for another size.
+        """
+        if size != self.dataset_size:
+            raise ValueError(
+                f"{type(self).__name__} was made for {self.dataset_size} samples, and the dataset has {size}"
+            )
+
+    def batching(self, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Batching:
+        """The batching that a loader's options mean for this order.
+
+        Raises:
+            ValueError: the order has no use for one of them.
+        """
+        return Batching(batch_size, shard, drop_last, pad_last)
+
+    def num_steps(self, batching: Batching) -> int:
+        """Count the steps of a whole epoch; they are the same on every rank.
+
+        Raises:
+            ValueError: there would be none, or a rank would get no sample.
+        """
+        n, size, ranks = len(self), batching.global_size, batching.shard.world_size
+        if n < 1:
+            raise ValueError("the epoch is empty: there are no samples")
+        if batching.drop_last and n < size:
+            raise ValueError(
+                f"drop_last=True leaves no batch of the {n} samples: batch_size {batching.batch_size} x {ranks} ranks "
+                f"is {size}"
+            )
+        if n < ranks and not batching.pad_last:
+            raise ValueError(
+                f"{n} samples cannot give each of {ranks} ranks one: write pad_last=True, or use fewer ranks"
+            )
+        whole, rest = divmod(n, size)
+        joined = batching.batch_size == 1 and not batching.pad_last  # see `Epoch.cut`
+        return whole + (0 if batching.drop_last or rest == 0 or joined else 1)
+
+
+class Sequential(Order):
+    """0, 1, 2, ..."""
+
+    in_order = True
+
+    def __init__(self, n: int) -> None:
+        self.dataset_size = n
+
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        return Epoch(len(self), own_rows, self.strided)
+
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "sequential"
 
 
-class Endless:
+class Shuffled(Order):
+    """A fresh permutation for each epoch, evaluated where it is needed: O(1) memory and O(1) seek."""
+
+    def __init__(self, n: int) -> None:
+        self.dataset_size = n
+
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        permutation = Permutation(len(self), derive(seed, 0x0DE5, at.key))
+        return Epoch(len(self), lambda positions: own_rows(permutation(positions)), self.strided)
+
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
+        return "shuffle"
+
+
+class Endless(Order):
     """0, 1, 2, ... for as long as the source goes on, or to a number of samples; each rank counts its own.
 
     Args:
-        n: how many, if that is known.
+        n: samples of an epoch on each rank, if that is known.
         whole_batches: positions count batches, of any size.
     """
 
-    strided = False
+    in_order = True
 
     def __init__(self, n: int | None, whole_batches: bool = False) -> None:
         self.n, self.whole_batches = n, whole_batches
@@ -99,235 +324,19 @@ class Endless:
             raise TypeError("this epoch has no known length: it ends where its source does")
         return self.n
 
-    def epoch(self, _epoch: int, _key: int) -> EpochOrder:
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        n = UNKNOWN if self.n is None else self.n
+        if not self.whole_batches:
+            return EndlessEpoch(n, own_rows, "samples")
         # Room for the keys of a batch's samples.
-        shift = np.uint64(32 if self.whole_batches else 0)
-        return lambda positions: Rows(positions, positions.astype(np.uint64) << shift)
+        return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
 
-    def fingerprint(self, world_size: int = 1) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "as it comes"
 
+    def batching(self, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Batching:
+        return Batching(1 if self.whole_batches else batch_size, Shard(0, 1), drop_last)
 
-class Shuffled:
-    """A fresh permutation for each epoch, evaluated where it is needed: O(1) memory and O(1) seek."""
-
-    strided = False
-
-    def __init__(self, n: int, seed: int) -> None:
-        self.n, self.seed = n, seed
-
-    def __len__(self) -> int:
-        return self.n
-
-    def epoch(self, _epoch: int, key: int) -> EpochOrder:
-        permutation = Permutation(self.n, derive(self.seed, 0x0DE5, key))
-
-        def at(positions: Indices) -> Rows:
-            indices = permutation(positions)
-            return Rows(indices, indices.astype(np.uint64))
-
-        return at
-
-    def fingerprint(self, world_size: int = 1) -> str:
-        return "shuffle"
-
-
-class Drawn:
-    """The order of a torch `Sampler` (or any sized iterable of indices), drawn once for an epoch from (seed, epoch).
-
-    Every generator that a sampler may use is seeded for the draw and put back afterwards: the sampler's own
-    `generator`, and the global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
-    The first draw is made twice: randomness from elsewhere would lose samples silently, at a resume and between ranks.
-
-    Raises:
-        TypeError: the sampler has no length, shards by itself, or yields no integers.
-        ValueError: it is empty, yields an index outside the dataset, more or fewer than its length, or another order
-            from the same seeds.
-    """
-
-    strided = False
-
-    def __init__(self, sampler: Iterable[int], dataset_size: int, seed: int) -> None:
-        if isinstance(sampler, DistributedSampler):
-            raise TypeError(
-                "sampler must give the order of the whole dataset, and DistributedSampler gives one rank's: "
-                "leave it out and write shuffle=True or False; every rank then takes its slice"
-            )
-        if isinstance(sampler, BatchSampler):
-            raise TypeError(
-                "sampler must yield indices, and BatchSampler yields batches: write its sampler, and batch_size="
-            )
-        if not hasattr(sampler, "__len__") or not hasattr(sampler, "__iter__"):
-            raise TypeError(f"sampler must be a sized iterable of indices, got {type(sampler).__name__}")
-        self.sampler: Any = sampler
-        self.dataset_size, self.seed = dataset_size, seed
-        self._fingerprint: str | None = None
-        self._repeats = False  # it was seen to give the same order again
-        if not len(self):
-            raise ValueError(f"sampler must give at least one index, and len({type(sampler).__name__}) is 0")
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def epoch(self, epoch: int, key: int) -> EpochOrder:
-        indices = self._draw(epoch, key)
-        keys = indices.astype(np.uint64) + (_occurrences(indices).astype(np.uint64) << np.uint64(48))
-        return lambda positions: Rows(indices[positions], keys[positions])
-
-    def fingerprint(self, world_size: int = 1) -> str:
-        if self._fingerprint is None:
-            crc = zlib.crc32(self._draw(0, 0).tobytes())
-            self._fingerprint = f"{type(self.sampler).__name__[:60]} (epoch 0: {crc:08x})"
-        return self._fingerprint
-
-    def _draw(self, epoch: int, key: int) -> Indices:
-        indices = self._draw_once(epoch, key)
-        if not self._repeats and not np.array_equal(indices, self._draw_once(epoch, key)):
-            raise ValueError(
-                f"sampler must give the same order from the same seeds, and {type(self.sampler).__name__} gave two: "
-                "take its randomness from torch's, numpy's or Python's global generator, from a torch.Generator in "
-                "its attribute `generator`, or from set_epoch"
-            )
-        self._repeats = True
-        return indices
-
-    def _draw_once(self, epoch: int, key: int) -> Indices:
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-        name = type(self.sampler).__name__
-        generator = getattr(self.sampler, "generator", None)
-        own = [generator] if isinstance(generator, torch.Generator) else []
-        with preserved(*own):
-            _seed_all(derive(self.seed, 0xD4A3, key), *own)
-            drawn = list(self.sampler)
-        if len(drawn) != len(self):
-            raise ValueError(f"{name} says len {len(self)} and yielded {len(drawn)} indices")
-        try:
-            indices = np.asarray(drawn)
-        except ValueError:  # lists of different lengths
-            indices = np.asarray(drawn, object)
-        if indices.dtype.kind not in "iu" or indices.ndim != 1:
-            no_index = (v for v in drawn if isinstance(v, bool) or not hasattr(v, "__index__") or np.ndim(v))
-            wrong = next(no_index, drawn[0])
-            batches = ": for batches write batch_size=" if isinstance(wrong, (list, tuple)) or np.ndim(wrong) else ""
-            raise TypeError(f"sampler must yield integers, {name} yielded {wrong!r:.200}{batches}")
-        if indices.min() < 0 or indices.max() >= self.dataset_size:
-            raise ValueError(
-                f"{name} yielded indices {indices.min()}..{indices.max()} for a dataset of {self.dataset_size} samples"
-            )
-        return indices.astype(np.int64, copy=False)
-
-
-def _occurrences(indices: Indices) -> Indices:
-    """How often each element stood before, so that a sample drawn twice is augmented in two ways."""
-    order = np.argsort(indices, kind="stable")
-    ordered = indices[order]
-    places = np.arange(len(indices))
-    first = np.maximum.accumulate(np.where(np.r_[True, ordered[1:] != ordered[:-1]], places, 0))
-    out = np.empty_like(indices)
-    out[order] = places - first
-    return out
-
-
-def _seed_all(seed: int, *more: torch.Generator) -> None:
-    """Start the global generators, and some of torch's, from a seed."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    for generator in (torch.default_generator, *more):
-        generator.manual_seed(seed % 2**63)
-
-
-class Cut(NamedTuple):
-    """What one rank takes at one global position."""
-
-    positions: Indices  # in the epoch's order, the rank's rows
-    valid: NDArray[np.bool_]  # False where a row is repeated only to fill up
-    end: int  # the global position behind this step
-
-
-def cut(
-    n: int, position: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool, strided: bool = False
-) -> Cut | None:
-    """The rows of a rank's next batch, or None at the epoch's end.
-
-    The epoch is cut into global batches of `batch_size * world_size`.  The last one is dropped, filled up by repeated
-    rows (`pad_last`), or split evenly; where it would leave ranks without a sample, the last two are split together.
-    It depends on what remains only, so any position of any other run can be continued.
-
-    A rank's rows are one slice of the global batch; `strided`: those at positions of its rank modulo world_size.
-    """
-    ranks, left = shard.world_size, n - position
-    size = batch_size * ranks
-    if left <= 0 or (drop_last and left < size):
-        return None
-    if size < left < size + ranks and not drop_last and not pad_last:
-        # Halves of the last two; with one sample a rank there are no halves, so the last step takes both.
-        size = (left + 1) // 2 if batch_size > 1 else left
-    taken = min(size, left)
-    if strided:
-        own = np.arange(position + (shard.rank - position) % ranks, position + taken, ranks)
-    else:
-        share, extra = divmod(taken, ranks)
-        start = position + shard.rank * share + min(shard.rank, extra)
-        own = np.arange(start, start + share + (shard.rank < extra))
-    # A rank is left without a sample only where less than one for each is left to begin with.
-    rows = batch_size if pad_last else max(len(own), 1)
-    filling = own if len(own) else np.array([position + shard.rank % taken])
-    positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
-    return Cut(positions, np.arange(rows) < len(own), position + taken)
-
-
-@runtime_checkable
-class BatchedEpoch(EpochOrder, Protocol):
-    """The order of an epoch that also says where batches begin and end."""
-
-    def cut(self, position: int, shard: Shard, drop_last: bool) -> Cut | None:
-        """The rows of a rank's next batch, or None at the epoch's end; as `sampler.cut`."""
-        ...
-
-    def step_start(self, k: int, shard: Shard, drop_last: bool) -> int:
-        """The position at which step k begins; as `sampler.step_start`."""
-        ...
-
-
-def num_steps(n: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:
-    """How many steps a whole epoch has, the same on every rank.
-
-    Raises:
-        ValueError: there would be none, or a rank would get no sample.
-    """
-    size = batch_size * shard.world_size
-    if n < 1:
-        raise ValueError("the epoch is empty: there are no samples")
-    if drop_last and n < size:
-        raise ValueError(
-            f"drop_last=True leaves no batch of the {n} samples: "
-            f"batch_size {batch_size} x {shard.world_size} ranks is {size}"
-        )
-    if n < shard.world_size and not pad_last:
-        raise ValueError(
-            f"{n} samples cannot give each of {shard.world_size} ranks one: write pad_last=True, or use fewer ranks"
-        )
-    whole, rest = divmod(n, size)
-    joined = batch_size == 1 and not pad_last  # see `cut`
-    return whole + (0 if drop_last or rest == 0 or joined else 1)
-
-
-def step_start(n: int, k: int, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> int:
-    """The global position at which step k of an epoch begins; behind its last step, where the epoch ends.
-
-    Raises:
-        ValueError: a negative step.
-    """
-    if k < 0:
-        raise ValueError(f"step must not be negative, got {k}")
-    size = batch_size * shard.world_size
-    # All but the last two steps are whole.
-    whole = max(0, min(k, n // size - 1))
-    position = whole * size
-    for _ in range(k - whole):
-        step = cut(n, position, batch_size, shard, drop_last, pad_last)
-        if step is None:
-            break
-        position = step.end
-    return position
+    def num_steps(self, batching: Batching) -> int:
+        whole, rest = divmod(len(self), batching.batch_size)
+        return whole + (rest > 0 and not batching.drop_last)

@@ -1,4 +1,4 @@
-"""A keyed pseudo-random permutation of range(n), evaluated at any positions in O(1) memory.
+"""Keyed pseudo-random permutations of range(n), evaluated at any positions in O(1) memory.
 
 A generalised Feistel network over a rectangle a x b that just covers n (Black and Rogaway, "Ciphers with arbitrary
 finite domains", 2002), with cycle walking for the few points outside.  Round functions are SplitMix64's finaliser, see
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .rand import fold, mix
+from .rand import Words, fold, mix
 
 ROUNDS = 10  # of two half rounds; tests/test_permutation.py holds it against all permutations of small n
 
@@ -45,17 +46,48 @@ class Permutation:
             raise IndexError(f"positions must be in [0, {self.n}), got {x.min()}..{x.max()}")
         a = math.isqrt(self.n - 1) + 1
         b = -(-self.n // a)
-        y = self._rounds(x.astype(np.uint64).ravel(), a, b)
-        # Walk along the cycle until every point is back inside.  At most a of the a * b points are outside.
+        keys = fold(self.key, np.arange(ROUNDS * 2, dtype=np.uint64))
+        y = _rounds(x.astype(np.uint64).ravel(), np.uint64(a), np.uint64(b), keys)
+        # Walk along the cycle until every point is inside again.  At most a of the a * b points are outside.
         while (outside := np.flatnonzero(y >= self.n)).size:
-            y[outside] = self._rounds(y[outside], a, b)
+            y[outside] = _rounds(y[outside], np.uint64(a), np.uint64(b), keys)
         return y.astype(np.int64).reshape(x.shape)
 
-    def _rounds(self, x: NDArray[np.uint64], a: int, b: int) -> NDArray[np.uint64]:
-        columns, rows = np.uint64(a), np.uint64(b)
-        left, right = x // rows, x % rows
-        for key in fold(self.key, np.arange(ROUNDS * 2, dtype=np.uint64)).reshape(ROUNDS, 2):
-            left = (left + mix(right ^ key[0]) % columns) % columns
-            right = (right + mix(left ^ key[1]) % rows) % rows
-        out: NDArray[np.uint64] = left * rows + right
-        return out
+
+def permute_each(sizes: NDArray[np.int64], keys: Words, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Evaluate many permutations at once: `Permutation(sizes[i], keys[i])(positions[i])` for each i, as [N] int64.
+
+    Args:
+        sizes: [N], at least 1.
+        keys: [N] 64-bit keys.
+        positions: [N], each in [0, sizes[i]).
+    """
+    n = sizes.astype(np.uint64)
+    a = _ceil_sqrt(sizes)
+    b = (n + a - np.uint64(1)) // a
+    rounds = fold(keys[None], np.arange(ROUNDS * 2, dtype=np.uint64)[:, None])
+    y = _rounds(positions.astype(np.uint64), a, b, rounds)
+    while (outside := np.flatnonzero(y >= n)).size:
+        y[outside] = _rounds(y[outside], a[outside], b[outside], rounds[:, outside])
+    return y.astype(np.int64)
+
+
+def _rounds(x: Words, a: Any, b: Any, keys: Words) -> Words:
+    """Send [N] points of a x b through the network; a, b and each of the keys are one for all points, or one each."""
+    left, right = x // b, x % b
+    for i in range(0, ROUNDS * 2, 2):
+        left = (left + mix(right ^ keys[i]) % a) % a
+        right = (right + mix(left ^ keys[i + 1]) % b) % b
+    out: Words = left * b + right
+    return out
+
+
+def _ceil_sqrt(n: NDArray[np.int64]) -> Words:
+    """Compute isqrt(n - 1) + 1."""
+    below = n - 1
+    root = np.sqrt(below.astype(np.float64)).astype(np.int64)
+    # The root of a rounded number may be one off.
+    root -= root * root > below
+    root += (root + 1) * (root + 1) <= below
+    out: Words = (root + 1).astype(np.uint64)
+    return out

@@ -44,7 +44,7 @@ def check_pixels(height: int, width: int, max_pixels: int | None) -> None:
     if max_pixels is not None and height * width > max_pixels:
         raise ValueError(
             f"an image of at most {max_pixels} pixels was expected, got a header of width {width} and height {height}: "
-            "set max_pixels, or None for no limit"
+            "for larger ones set the loader's max_pixels, and PIL.Image.MAX_IMAGE_PIXELS for a dataset's own samples"
         )
 
 

@@ -1,60 +1,72 @@
-"""How samples get into the engine: the seam between what a loader reads and what it does with it.
+"""The seam between what a loader reads and what it does with it.
 
-A source says what its samples are made of; for each pass it gives a `Reading`, which turns rows (which samples, and
-what their random numbers are keyed by) into columns.
+A `Source` says what its samples are made of and in which order they come; `bind` gives the one that serves a loader's
+options.  For each pass it opens a `Reading`, which turns rows (which samples, and what their random numbers are keyed
+by) into columns.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from .batch import Columns, Kind, join
 from .distributed import Shard
-from .errors import leave_frame
-from .order import Indices, Rows
+from .drawn import Drawn
+from .errors import StateMismatchError, leave_frame
+from .options import Options
+from .order import Indices, Order, Rows, Sequential, Shuffled
+from .state import Position
 
 THREADS = 16  # that read where reading waits for a disk or a network
-SLOW = 500e-6  # seconds a sample; a file in the page cache takes 25e-6
+SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
-class Place(NamedTuple):
-    """Where a pass runs; everything that reading may depend on.
+@dataclass(frozen=True)
+class Pass:
+    """Everything that reading may depend on in one pass.
 
     Attributes:
         seed: the loader's.
-        key: of the pass, `state.Position.key`.
-        epoch: the epoch, without its cycle.
-        shard: this process.
-        batch_size: samples a batch.
+        start: where the pass begins; `start.snapshot` is where the source goes on, if positions do not say so.
+        shard: this process among the data-parallel ones.
+        batch_size: samples per batch on this rank.
         num_threads: for decoding.
         device: where batches will arrive.
-        drop_last: of an endless source, batches that its end leaves smaller are left out.
-        snapshot: where the source goes on, if positions do not say so: what came with `Lent`.
+        drop_last: leave out batches that the end of an endless source makes smaller.
     """
 
     seed: int
-    key: int
-    epoch: int
+    start: Position
     shard: Shard
     batch_size: int
     num_threads: int
     device: torch.device
     drop_last: bool = False
-    snapshot: dict[str, Any] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, without its cycle."""
+        return self.start.epoch
+
+    @property
+    def key(self) -> int:
+        """Tells this pass over the epoch from all others, see `state.Position.key`."""
+        return self.start.key
 
 
 class Lent(dict[str, Any]):
-    """Columns with something to them.
+    """Columns whose memory has to be given back, or that say where their source stands.
 
     Attributes:
         release: gives back the memory of their arrays.
-        snapshot: where their source stands behind them, where a position does not say so.
+        snapshot: where their source stands after them, if a position does not say so.
     """
 
     def __init__(
@@ -64,77 +76,139 @@ class Lent(dict[str, Any]):
         self.release, self.snapshot = release, snapshot
 
 
-class Reading(Protocol):
-    """Reads for one pass."""
+class Reading:
+    """Reads a source for one pass; a subclass defines `stream` and `read`."""
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        """Columns for rows that follow each other, in order; what fails is given as its error, and the next follow.
+        """Give the columns of consecutive rows, in order; a failure is given as its error, and the stream goes on.
 
         It runs in one thread, may ask for rows ahead, and gives back what it holds when it is closed.
         """
-        ...
+        raise NotImplementedError
 
     def read(self, rows: Rows) -> Columns:
-        """Columns of any rows; from any thread, beside the stream and behind it; any error may rise."""
-        ...
+        """Read any rows, in any thread, beside the stream and after it; any error may rise."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """End the stream without waiting for it; any thread may call this."""
 
     def close(self) -> None:
-        """The pass is over, and nobody reads any more."""
-        ...
+        """Give back everything: the pass is over, and reading has ended."""
 
 
-class Source(Protocol):
-    """What a loader reads.
+class Source:
+    """Base of everything that a loader reads.
+
+    A subclass has `fields` and `kinds`, defines `open` and `fingerprint`, and `__len__` unless it is endless.
 
     Attributes:
-        fields: the names of a sample's parts, in the order in which a batch has them.
+        fields: names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds.
-        uses_dali: reading itself does.
-        endless: the epoch ends where reading does, and nobody knows before.
+        transform: what a loader does with the samples unless it is told otherwise.
+        uses_dali: reading itself uses DALI.
+        endless: an epoch ends where reading does, which is not known before.
         whole_batches: reading decides how many samples a batch has.
-        inline: reading happens in the caller's thread, and so everything does.
+        inline: reading happens in the caller's thread, so everything does.
+        watched: reading itself limits the time that a sample may take.
+        described: its fields are known before a sample is read.
+        seekable: any position of an epoch can be reached without reading what comes before.
+        state_keys: entries of a loader's state that belong to the source.
     """
 
-    uses_dali: bool
-    endless: bool
+    fields: tuple[str, ...]
+    kinds: dict[str, Kind]
+    transform: Any = None
+    uses_dali = endless = whole_batches = inline = watched = False
+    described = seekable = True
+    state_keys: tuple[str, ...] = ()
 
-    @property
-    def whole_batches(self) -> bool: ...
+    def __len__(self) -> int:
+        raise TypeError(f"{type(self).__name__} has no length")
 
-    @property
-    def fields(self) -> tuple[str, ...]: ...
-
-    @property
-    def kinds(self) -> dict[str, Kind]: ...
-
-    @property
-    def inline(self) -> bool: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
+    def __getitem__(self, index: int) -> Any:
+        raise TypeError(f"{type(self).__name__} has no sample by index: iterate its loader")
 
     def fingerprint(self) -> str:
         """The same for the same samples, another for others; at most 100 characters."""
-        ...
+        raise NotImplementedError
 
     def uniform(self, name: str) -> bool | None:
         """Whether all samples of a field are known to have one shape; None: each batch shows."""
-        ...
+        return self.kinds[name] == "number"
 
     def path(self, index: int) -> str | None:
-        """Where a sample comes from, for messages."""
-        ...
+        """The file of a sample, for messages."""
+        return None
 
-    def reading(self, place: Place) -> Reading: ...
+    # For a loader
+
+    def bind(self, options: Options) -> Source:
+        """The source as it serves one loader: itself, or a copy with what belongs to that loader.
+
+        Raises:
+            ValueError, TypeError: it can't do what the options ask for.
+        """
+        if options.num_workers:
+            raise ValueError(
+                f"{type(self).__name__} needs no worker processes, since DALI reads and decodes in threads: leave "
+                f"num_workers out, or write num_threads={options.num_workers}"
+            )
+        return self
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        """The order that a loader's `shuffle` and `sampler` mean.
+
+        Raises:
+            ValueError: the source has an order of its own.
+            TypeError: no sampler.
+        """
+        if sampler is None:
+            return Shuffled(len(self)) if shuffle else Sequential(len(self))
+        order = sampler if isinstance(sampler, Order) else Drawn(sampler, len(self))
+        order.check_dataset(len(self))
+        return order
+
+    def open(self, pass_: Pass) -> Reading:
+        """Open the source for one pass."""
+        raise NotImplementedError
+
+    def prepare(self, seed: int, start: Position) -> None:
+        """Get ready for a pass from `start`: its fields may be asked for before it is opened."""
+
+    def rebuild(self, batch: dict[str, Any]) -> Any:
+        """Put a batch's fields into the form of the source's samples: here, a tuple."""
+        return tuple(batch.values())
+
+    def pack(self, snapshot: Any) -> dict[str, Any]:
+        """The entries `state_keys` of a loader's state, from a position's snapshot."""
+        return {}
+
+    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+        """The snapshot that the entries `state_keys` of a state hold.
+
+        Raises:
+            StateMismatchError: they do not fit this source, or the position.
+        """
+        return None
+
+    def explain(self, error: StateMismatchError) -> StateMismatchError:
+        """Add what to do about a state that does not fit."""
+        return error
+
+    def start(self) -> None:
+        """Start what reading needs, such as worker processes, before the first pass."""
+
+    def close(self) -> None:
+        """End everything that `bind` or reading has started."""
 
 
-class DirectReading:
-    """Reads where each sample can be had by its index at any time.
+class DirectReading(Reading):
+    """Reads a source whose samples can be read by their index at any time.
 
     Args:
         read: gives the columns of some indices.
-        blocking: reading waits for disks, so that several threads read where it takes long.
+        blocking: reading waits for disks, so several threads read where it takes long.
     """
 
     def __init__(self, read: Callable[[Indices], Columns], blocking: bool) -> None:
@@ -142,9 +216,6 @@ class DirectReading:
 
     def read(self, rows: Rows) -> Columns:
         return self._read(rows.indices)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         threads = ThreadPoolExecutor(THREADS, "torchdali-read") if self._blocking else None

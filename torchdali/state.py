@@ -22,12 +22,14 @@ class Position(NamedTuple):
             and iterates twice without it; each cycle is another order.
         samples_seen: samples of the epoch handed over so far, over all ranks.
         finished: the pass over the epoch was completed, so that the next one begins the next epoch.
+        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).
     """
 
     epoch: int = 0
     cycle: int = 0
     samples_seen: int = 0
     finished: bool = False
+    snapshot: Any = None
 
     @property
     def key(self) -> int:
@@ -37,7 +39,10 @@ class Position(NamedTuple):
 
 def pack(position: Position, fingerprint: Mapping[str, int | str]) -> dict[str, Any]:
     """The state: flat, plain values, always the same keys, nothing of the rank in it."""
-    return {"version": VERSION, **position._asdict(), **fingerprint}
+    return {"version": VERSION, **{name: getattr(position, name) for name in _PLAIN}, **fingerprint}
+
+
+_PLAIN = ("epoch", "cycle", "samples_seen", "finished")  # what a state holds of every position
 
 
 def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True) -> Position:
@@ -69,13 +74,13 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
                 lines.append(f"{name}: expected True or False, got {_shown(value)}")
         elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
             lines.append(f"{name}: expected {expected!r}, got {_shown(value)}")
-    unknown = [name for name in state if name not in (*Position._fields, "version", *fingerprint)]
+    unknown = [name for name in state if name not in (*_PLAIN, "version", *fingerprint)]
     lines += [f"{_shown(name)}: not a key of version {VERSION}" for name in unknown[:10]]
     if len(unknown) > 10:
         lines.append(f"and {len(unknown) - 10} more such keys")
     if lines:
         raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
-    return Position(*(state[name] for name in Position._fields))
+    return Position(*(state[name] for name in _PLAIN))
 
 
 def _shown(value: Any) -> str:

@@ -16,14 +16,15 @@ from torch.utils.data import Dataset
 
 from ..batch import Column, Columns, Kind
 from ..checks import nearest_path
-from ..pillow import decode
-from ..source import DirectReading, Place, Reading
+from ..formats.image import look
+from ..options import Options
+from ..source import DirectReading, Pass, Reading, Source
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
 """Fields that any dataset can be asked for: the loader knows them."""
 
 
-class MapDataset(Dataset[tuple[Any, ...]]):
+class MapDataset(Source, Dataset[tuple[Any, ...]]):
     """Base of datasets whose samples are read by index, as columns.
 
     A subclass sets `fields` and `kinds` by `_set_fields`, and defines `__len__`, `read_columns` and `fingerprint`.
@@ -37,13 +38,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
     """
 
     blocking = False
-    uses_dali = False
-    inline = False
-    endless = whole_batches = False
-    fields: tuple[str, ...]
-    kinds: dict[str, Kind]
     paths: list[str] | None = None
-    transform: Any = None
 
     def _set_fields(self, fields: Sequence[str], kinds: dict[str, Kind]) -> None:
         taken = [name for name in kinds if name in BESIDE]
@@ -86,8 +81,13 @@ class MapDataset(Dataset[tuple[Any, ...]]):
             beside["path"] = [self.path(i) for i in plain]
         return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
-    def reading(self, place: Place) -> Reading:
-        """What reads for one pass of a loader."""
+    def bind(self, options: Options) -> Source:
+        super().bind(options)
+        if not len(self):
+            raise ValueError("the dataset is empty")
+        return self
+
+    def open(self, pass_: Pass) -> Reading:
         return DirectReading(self.read, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
@@ -105,7 +105,7 @@ class MapDataset(Dataset[tuple[Any, ...]]):
 
 def _look(kind: Kind, value: Any) -> Any:
     if kind == "encoded":
-        value = decode(value)
+        value = look(value)
     if kind in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)
     return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value

@@ -40,9 +40,9 @@ class Eager:
 
     def __init__(self, fetcher: Fetcher, sync: bool = False) -> None:
         ndd = _dali.dynamic()
-        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, fetcher.place.device
+        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, fetcher.pass_.device
         self.stream = _dali.lease_stream(self, self.device)
-        self._context = _dali.context(fetcher.place.num_threads, self.device, self.stream)
+        self._context = _dali.context(fetcher.pass_.num_threads, self.device, self.stream)
         self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
         self.kind = "gpu" if self.stream else "cpu"
 
@@ -125,10 +125,10 @@ class Eager:
         self, function: Any, k: int, ops: Any, sample: Any, work: Work, rand: Rand, feed: Any, fed: list[Fed]
     ) -> dict[str, Any]:
         assert isinstance(function, Function)
-        start, place = work.step.start, self.fetcher.place
+        start, pass_ = work.step.start, self.fetcher.pass_
         if self.stream:
             self.stream.synchronize()  # the function may decode, onto memory that operators before it still use
-        seed = derive(shard_seed(place.seed, place.shard.rank), start.key, start.samples_seen, k) % 2**63
+        seed = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k) % 2**63
         make_rng = None if function.traceable else lambda: _dali.dynamic().random.RNG(seed=seed)
         function_rand = FunctionRand(rand.child(k), self.kind, feed, make_rng)
         if function.traceable:

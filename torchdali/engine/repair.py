@@ -13,7 +13,7 @@ import numpy as np
 
 from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
-from ..formats.image import check_size, readable
+from ..formats.image import check_header, readable
 from ..order import Rows
 from ..pillow import transcode
 from ..rand import Rand
@@ -124,7 +124,7 @@ class Repair:
         max_pixels = self._fetcher.max_pixels
         try:
             for data in (data for name in encoded for data in columns[name]):
-                check_size(data, max_pixels)
+                check_header(data, max_pixels)
         except ValueError as error:
             return Diagnosis(error, "decode")
         try:
@@ -163,7 +163,7 @@ class Repair:
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
         """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.place.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from .. import _dali
 from ..errors import LoaderTimeoutError, leave_frame
+from ..order import Step
 from ..prefetch import Prefetcher
-from ..source import Place, Source
+from ..source import Pass, Source
 from ..state import Position
 from .eager import Eager
 from .host import HostStage
 from .plan import Plan
 from .repair import Policy, Repair
 from .traced import Traced
-from .work import Fetcher, Step, Work
+from .work import Fetcher, Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
 
@@ -48,13 +49,14 @@ class Settings:
     """Everything that a run needs to know; resolved by the loader, nothing is looked up below it."""
 
     source: Source
-    place: Place
+    pass_: Pass
     plan: Plan
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
     pad_value: float
     pad_multiple: int
     policy: Policy
+    max_pixels: int | None
 
 
 class Run:
@@ -65,15 +67,15 @@ class Run:
     """
 
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
-        s, place = settings, settings.place
+        s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
         self._busy: dict[str, Position] = {}
         self._cancel: Callable[[], None] | None = None
-        fetcher = Fetcher(s.source, place, s.plan)
-        workers = 0 if s.engine == "debug" else place.num_threads
-        self._cancel = getattr(fetcher.reading, "cancel", None)
-        host = HostStage(fetcher, place.device, workers, s.pad_value, s.pad_multiple)
+        fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
+        workers = 0 if s.engine == "debug" else pass_.num_threads
+        self._cancel = fetcher.reading.cancel
+        host = HostStage(fetcher, pass_.device, workers, s.pad_value, s.pad_multiple)
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")
@@ -89,8 +91,8 @@ class Run:
             if not s.plan.split:
                 return works
             if s.engine == "pipeline":
-                # One more than a batch: see `sampler.cut` for batches of one.
-                traced = Traced(make_eager(), place.batch_size + (place.batch_size == 1), place.num_threads)
+                # One more than a batch: see `order.Epoch.cut` for batches of one.
+                traced = Traced(make_eager(), pass_.batch_size + (pass_.batch_size == 1), pass_.num_threads)
                 return traced(works)
             return _each(works, make_eager(), "decode", busy)
 

@@ -5,78 +5,21 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import BadSample, Columns
-from ..distributed import Shard
 from ..errors import leave_frame
 from ..formats.image import make_readable
-from ..order import BatchedEpoch, Cut, EpochOrder, Rows, cut, rows_of
+from ..order import Rows, Step
 from ..pillow import MAX_PIXELS
 from ..rand import Rand
-from ..source import Lent, Place, Source
+from ..source import Lent, Pass, Source
 from ..state import Position
 from .plan import Draws, FieldSizes, Plan
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is in a batch, decided before anything is read.
-
-    Attributes:
-        start: where it begins in the stream.
-        end: where the stream stands behind it.
-        rows: the samples and what their random numbers are keyed by.
-        valid: [N] False where a row is repeated only to fill up the batch.
-        last: it is known to be the epoch's last.
-    """
-
-    start: Position
-    end: Position
-    rows: Rows
-    valid: NDArray[np.bool_]
-    last: bool = False
-
-
-def iter_endless_steps(order: EpochOrder, n: int | None, start: Position, batch_size: int) -> Iterator[Step]:
-    """Steps of which each rank counts its own, without an end or to `n` samples."""
-    at = start
-    while n is None or at.samples_seen < n:
-        stop = at.samples_seen + batch_size if n is None else min(at.samples_seen + batch_size, n)
-        positions = np.arange(at.samples_seen, stop)
-        end = at._replace(samples_seen=stop)
-        yield Step(at, end, order(positions), np.ones(len(positions), np.bool_))
-        at = end
-
-
-def iter_steps(
-    order: EpochOrder,
-    n: int,
-    start: Position,
-    batch_size: int,
-    shard: Shard,
-    drop_last: bool,
-    pad_last: bool,
-    strided: bool,
-) -> Iterator[Step]:
-    """A rank's steps from a position to the end of the epoch of `n` samples."""
-
-    own = order.cut if isinstance(order, BatchedEpoch) else None  # it has batches of its own
-
-    def taken_at(position: int) -> Cut | None:
-        if own is not None:
-            return own(position, shard, drop_last)
-        return cut(n, position, batch_size, shard, drop_last, pad_last, strided)
-
-    at, taken = start, taken_at(start.samples_seen)
-    while taken is not None:
-        end, following = at._replace(samples_seen=taken.end), taken_at(taken.end)
-        yield Step(at, end, order(taken.positions), taken.valid, last=following is None)
-        at, taken = end, following
 
 
 @dataclass
@@ -123,17 +66,17 @@ class Fetcher:
     """The first stage: read the samples, look into the files' headers, draw parameters.
 
     Args:
-        source, place, plan: what is read, for whom, and what becomes of it.
+        source, pass_, plan: what is read, for whom, and what becomes of it.
         max_pixels: how many pixels an image file's header may promise; None: any number.
     """
 
-    def __init__(self, source: Source, place: Place, plan: Plan, max_pixels: int | None = MAX_PIXELS) -> None:
-        self.source, self.place, self.plan, self.max_pixels = source, place, plan, max_pixels
-        self.reading = source.reading(place)
+    def __init__(self, source: Source, pass_: Pass, plan: Plan, max_pixels: int | None = MAX_PIXELS) -> None:
+        self.source, self.pass_, self.plan, self.max_pixels = source, pass_, plan, max_pixels
+        self.reading = source.open(pass_)
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
-        return Rand(self.place.seed, self.place.key, work.samples.keys)
+        return Rand(self.pass_.seed, self.pass_.key, work.samples.keys)
 
     def works(self, steps: Iterable[Step], busy: dict[str, Position]) -> Iterator[Work]:
         """The steps with columns, draws and sizes filled in, or an error; `busy` says which step is read."""
@@ -151,8 +94,8 @@ class Fetcher:
                 try:
                     if isinstance(columns, Exception):
                         raise columns
-                    if self.source.endless:
-                        self._fit(work, columns)
+                    if work.step.counts is not None:
+                        _fit(work, columns)
                     work.read = columns
                     if isinstance(columns, Lent):
                         work.release, work.snapshot = columns.release, columns.snapshot
@@ -161,14 +104,6 @@ class Fetcher:
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work
-
-    def _fit(self, work: Work, columns: Columns) -> None:
-        """Make the step as long as what came."""
-        size = max(len(column) for column in columns.values())
-        work.samples, work.valid = rows_of(work.samples, size), np.ones(size, np.bool_)
-        if not self.source.whole_batches:  # of those, positions count batches
-            end = work.step.end._replace(samples_seen=work.step.start.samples_seen + size)
-            work.step = replace(work.step, end=end)
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
@@ -185,3 +120,9 @@ class Fetcher:
                 sizes[name] = np.array([image.shape[:2] for image in work.columns[name]], np.int64)
         if sizes:
             work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
+
+
+def _fit(work: Work, columns: Columns) -> None:
+    """Make the step as long as what came."""
+    work.step = work.step.resized(max(len(column) for column in columns.values()))
+    work.samples, work.valid = work.step.rows, work.step.valid

@@ -61,24 +61,32 @@ def make_readable(data: Bytes, max_pixels: int | None = MAX_PIXELS) -> Readable:
         ValueError: the header promises more than `max_pixels`.
         OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
     """
-    header = read_header(data)
-    check_pixels(header.height, header.width, max_pixels)
-    if header.deep:
-        warn_of_depth()
+    header = check_header(data, max_pixels)
     if header.exact:
         return Readable(data, (header.height, header.width))
     pixels = decode(data, max_pixels)
     return Readable(as_pnm(pixels), (pixels.shape[0], pixels.shape[1]))
 
 
-def check_size(data: Bytes, max_pixels: int | None) -> None:
-    """Raise where a file's header promises more pixels than `max_pixels`, as far as it is read here.
+def look(data: Bytes) -> NDArray[np.uint8]:
+    """A file's pixels, uint8 [H, W, 3], by Pillow and within Pillow's limit; errors as `make_readable`."""
+    from PIL import Image
+
+    check_header(data, Image.MAX_IMAGE_PIXELS)
+    return decode(data, Image.MAX_IMAGE_PIXELS)
+
+
+def check_header(data: Bytes, max_pixels: int | None) -> Header:
+    """A file's header, with a warning where values will lose bits.
 
     Raises:
-        ValueError: it does.
+        ValueError: it promises more pixels than `max_pixels`.
     """
     header = read_header(data)
     check_pixels(header.height, header.width, max_pixels)
+    if header.deep:
+        warn_of_depth()
+    return header
 
 
 def read_header(data: Bytes) -> Header:
@@ -93,6 +101,8 @@ def read_header(data: Bytes) -> Header:
             return _webp(view)
         if view[0] == 0x50:
             return _pnm(view)
+        if bytes(view[:4]) == b"GIF8":
+            return Header(False, *reversed(struct.unpack_from("<HH", view, 6)))
     except (struct.error, IndexError):
         pass  # it is cut off: the decoder says so
     return _PILLOW

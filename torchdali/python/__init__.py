@@ -3,5 +3,6 @@
 from .callback import BatchInfo, SampleInfo, SampleSource
 from .iterable import IterableSource
 from .mapped import PythonDataset
+from .wrap import as_source
 
-__all__ = ["BatchInfo", "IterableSource", "PythonDataset", "SampleInfo", "SampleSource"]
+__all__ = ["BatchInfo", "IterableSource", "PythonDataset", "SampleInfo", "SampleSource", "as_source"]

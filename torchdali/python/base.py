@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 from ..batch import Columns, Kind
 from ..datasets.base import BESIDE
 from ..errors import leave_frame
-from ..order import Rows, rows_of
+from ..options import Options
+from ..order import Endless, Order, Rows
 from ..seeding import preserved
-from ..source import Lent, Place, Reading
+from ..source import Lent, Pass, Reading, Source
 from ..workers import Task, WorkerPool
-from .pools import Crew
+from .pools import Crew, WorkerOptions
 from .sample import Structure
 
 SEEN_HERE: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
@@ -23,7 +25,7 @@ SEEN_HERE: dict[str, Kind] = {name: BESIDE[name] for name in ("index", "valid")}
 END = "__end__"  # a column of a result: whether the epoch ends behind it
 
 
-class PythonSource:
+class PythonSource(Source):
     """Base of sources whose samples come from Python code, in worker processes or in the caller's thread.
 
     What a sample is made of is seen from the first one, when somebody asks.
@@ -32,10 +34,8 @@ class PythonSource:
         crew: the workers; set by the loader.
     """
 
-    uses_dali = False
-    endless = False  # the epoch ends when the source says so
-    whole_batches = False  # it says too how many samples a batch has
-    transform: Any = None
+    described = False
+    num_samples: int | None = None  # of an endless one, where that is known
     crew: Crew
 
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
@@ -59,24 +59,47 @@ class PythonSource:
         """The payload that asks for a sample to describe."""
         raise NotImplementedError
 
-    def __len__(self) -> int:
-        raise TypeError(f"{type(self).__name__} has no length")
+    # For a loader
 
-    def __getitem__(self, index: int) -> Any:
-        raise TypeError(f"{type(self).__name__} has no sample by index: iterate its loader")
+    def bind(self, options: Options) -> PythonSource:
+        if self.endless and options.pad_last:
+            raise ValueError(
+                f"{type(self).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
+            )
+        if self.endless and options.on_bad_sample != "raise":
+            raise ValueError(
+                f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
+                "and let the code that makes the samples choose"
+            )
+        if not self.endless and not len(self):
+            raise ValueError("the dataset is empty")
+        bound = copy.copy(self)  # its workers are the loader's, and several loaders may share it
+        bound.crew = Crew(WorkerOptions.of(options), bound.job())
+        return bound
 
-    def fingerprint(self) -> str:
-        """The same for the same samples, as far as that can be known; at most 100 characters."""
-        raise NotImplementedError
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        if not self.endless:
+            return super().order(shuffle, sampler)
+        if shuffle or sampler is not None:
+            raise ValueError(f"{type(self).__name__} gives samples in its own order: leave shuffle and sampler out")
+        return Endless(self.num_samples, self.whole_batches)
 
-    def reading(self, place: Place) -> Reading:
-        """What reads for one pass of a loader."""
-        raise NotImplementedError
+    @property
+    def watched(self) -> bool:  # type: ignore[override]
+        """With workers, the pool watches the time of each sample."""
+        return not self.inline
+
+    def start(self) -> None:
+        if self.crew.options.num_workers:
+            self.crew.start()
+
+    def close(self) -> None:
+        self.crew.close()
 
     # Fields
 
     @property
-    def inline(self) -> bool:
+    def inline(self) -> bool:  # type: ignore[override]  # it follows from the options
         """Read in the caller's thread: its generators are used, and put back."""
         return not self.crew.options.num_workers
 
@@ -86,9 +109,6 @@ class PythonSource:
         if self._structure is None:
             self._structure = self._describe()
         return self._structure
-
-    def prepare(self, place: Place) -> None:
-        """A pass is about to begin there; what a sample is made of may be asked before it is."""
 
     def _describe(self) -> Structure:
         payload = ("describe", self._names, self.first())
@@ -121,12 +141,12 @@ class PythonSource:
         return known
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # seen from a sample
         """The names of a sample's parts."""
         return self._order or tuple(self.structure.kinds)
 
     @property
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
         """What each field holds."""
         known = {**SEEN_HERE, **self.structure.kinds}
         return {name: known[name] for name in self.fields}
@@ -141,14 +161,10 @@ class PythonSource:
         """A batch in the samples' form."""
         return tuple(fields.values()) if self._beside else self.structure.rebuild(fields)
 
-    def path(self, index: int) -> str | None:
-        """There are no files that anybody knows of."""
-        return None
-
     def finish(self, columns: Columns, rows: Rows) -> Columns:
         """Columns as they came, with index and valid, in the order of the fields."""
         if self.endless:
-            rows = rows_of(rows, size_of(columns))
+            rows = rows.resized(size_of(columns))
         beside: Columns = {"index": rows.indices, "valid": np.ones(len(rows.indices), np.bool_)}
         return {name: columns[name] if name in columns else beside[name] for name in self.fields}
 
@@ -171,18 +187,18 @@ def _not_stopping(error: Exception) -> Exception:
     return stopped
 
 
-class LocalReading:
+class LocalReading(Reading):
     """Reads in the caller's process and thread, with its random generators put back after each batch.
 
     Args:
         source: what is read.
-        place: the pass.
+        pass_: the pass.
         payload: makes the job's payload from rows.
     """
 
-    def __init__(self, source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, pass_: Pass, payload: Callable[[Rows], Any]) -> None:
         self._source, self._payload, self._job = source, payload, source.job()
-        self._smallest = smallest(source, place)
+        self._smallest = smallest(source, pass_)
 
     def read(self, rows: Rows) -> Columns:
         columns, _ = self._read(rows)
@@ -209,20 +225,17 @@ class LocalReading:
             if ends:
                 return
 
-    def close(self) -> None:
-        """There is nothing to give back."""
 
-
-class PooledReading:
+class PooledReading(Reading):
     """Reads in worker processes, ahead of the consumer.
 
     Args:
-        source, place, payload: as for `LocalReading`.
+        source, pass_, payload: as for `LocalReading`.
     """
 
-    def __init__(self, source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> None:
+    def __init__(self, source: PythonSource, pass_: Pass, payload: Callable[[Rows], Any]) -> None:
         self._source, self._payload = source, payload
-        self._smallest = smallest(source, place)
+        self._smallest = smallest(source, pass_)
         self._pool = source.crew.started()
         self._single: WorkerPool | None = None
 
@@ -262,7 +275,6 @@ class PooledReading:
         return self._source.finish(result.columns, rows)
 
     def cancel(self) -> None:
-        """End the stream without waiting for the workers; any thread may call it."""
         self._pool.cancel()
 
     def close(self) -> None:
@@ -282,11 +294,11 @@ def mark(error: Exception, samples: Sequence[int | None], worker: int | None) ->
     return error
 
 
-def smallest(source: PythonSource, place: Place) -> int:
+def smallest(source: PythonSource, pass_: Pass) -> int:
     """The smallest batch that is given: an endless source may end in the middle of one."""
-    return place.batch_size if place.drop_last and source.endless and not source.whole_batches else 1
+    return pass_.batch_size if pass_.drop_last and source.endless and not source.whole_batches else 1
 
 
-def make_reading(source: PythonSource, place: Place, payload: Callable[[Rows], Any]) -> LocalReading | PooledReading:
+def make_reading(source: PythonSource, pass_: Pass, payload: Callable[[Rows], Any]) -> LocalReading | PooledReading:
     """What reads a source with its options."""
-    return (PooledReading if source.crew.options.num_workers else LocalReading)(source, place, payload)
+    return (PooledReading if source.crew.options.num_workers else LocalReading)(source, pass_, payload)

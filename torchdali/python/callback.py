@@ -10,7 +10,7 @@ from ..checks import integer
 from ..datasets.base import digest
 from ..order import Rows
 from ..seeding import seeded
-from ..source import Place
+from ..source import Pass
 from .base import END, LocalReading, PooledReading, PythonSource, make_reading
 from .sample import Structure
 
@@ -102,16 +102,15 @@ class SampleSource(PythonSource):
     def first(self) -> Any:
         return None
 
-    def reading(self, place: Place) -> LocalReading | PooledReading:
-        """What reads for one pass of a loader."""
+    def open(self, pass_: Pass) -> LocalReading | PooledReading:
         structure = self.structure
 
         def payload(rows: Rows) -> Any:
             first = int(rows.indices[0])
-            iteration = first if self.batch else -(-first // place.batch_size)  # positions count batches, or samples
-            return place.seed, place.key, place.epoch, iteration, rows.indices.tolist(), structure
+            iteration = first if self.batch else -(-first // pass_.batch_size)  # positions count batches, or samples
+            return pass_.seed, pass_.key, pass_.epoch, iteration, rows.indices.tolist(), structure
 
-        return make_reading(self, place, payload)
+        return make_reading(self, pass_, payload)
 
 
 class CallBack:

@@ -18,7 +18,7 @@ from ..datasets.base import digest
 from ..errors import StateMismatchError, leave_frame
 from ..order import Rows
 from ..seeding import preserved
-from ..source import Lent, Place
+from ..source import Lent, Pass, Reading
 from ..state import Position
 from ..workers import Task, WorkerPool
 from .base import PythonSource, mark, size_of, smallest
@@ -53,6 +53,8 @@ class IterableSource(PythonSource):
     """
 
     endless = True
+    seekable = False
+    state_keys = ("iterable",)
 
     def __init__(
         self,
@@ -89,8 +91,16 @@ class IterableSource(PythonSource):
             self._local = Iterate(self.dataset, self.shard)
         return self._local
 
-    def prepare(self, place: Place) -> None:
-        self._next_pass = place.seed, place.key
+    def prepare(self, seed: int, start: Position) -> None:
+        self._next_pass = seed, start.key
+
+    def pack(self, snapshot: Any) -> dict[str, Any]:
+        return {"iterable": pack_snapshot(snapshot)}
+
+    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+        snapshot = unpack_snapshot(state.get("iterable", ""))
+        self.check_snapshot(snapshot, position)
+        return snapshot
 
     def first(self) -> Any:
         return self._next_pass or (self.crew.options.seed, Position().key)
@@ -117,9 +127,8 @@ class IterableSource(PythonSource):
         if "rank" not in snapshot:
             raise StateMismatchError(f"iterable: expected the rank, or None, got {snapshot!r:.100}")
 
-    def reading(self, place: Place) -> IterableReading:
-        """What reads for one pass of a loader."""
-        return IterableReading(self, place)
+    def open(self, pass_: Pass) -> IterableReading:
+        return IterableReading(self, pass_)
 
 
 def pack_snapshot(snapshot: dict[str, Any] | None) -> Any:
@@ -153,22 +162,22 @@ class Called:
 _passes = itertools.count()
 
 
-class IterableReading:
-    """A pass over an iterable, from where `Place.snapshot` says."""
+class IterableReading(Reading):
+    """A pass over an iterable, from where `Pass.start.snapshot` says."""
 
-    def __init__(self, source: IterableSource, place: Place) -> None:
-        self._source, self._place = source, place
+    def __init__(self, source: IterableSource, pass_: Pass) -> None:
+        self._source, self._pass = source, pass_
         self._pool: WorkerPool | None = None
         self._count = max(1, source.crew.options.num_workers)
         self._number = next(_passes)  # a pass may be begun twice
-        self._smallest = smallest(source, place)
-        resumed = place.snapshot
+        self._smallest = smallest(source, pass_)
+        resumed = pass_.start.snapshot
         self._workers: list[dict[str, Any]] = copy.deepcopy(
             resumed["workers"] if resumed else [{"taken": 0, "state": None, "ended": False} for _ in range(self._count)]
         )
         self._turn = resumed["turn"] if resumed else 0
         # Where the dataset shares itself among ranks, only this rank can go on with its state.
-        self._rank = list(place.shard) if source.shard == "none" else None
+        self._rank = list(pass_.shard) if source.shard == "none" else None
         if resumed and resumed["rank"] != self._rank:
             here, there = _as_words(self._rank), _as_words(resumed["rank"])
             raise StateMismatchError(
@@ -196,15 +205,14 @@ class IterableReading:
             self._source.crew.give_back(self._pool)
 
     def cancel(self) -> None:
-        """End the stream without waiting for the workers."""
         if self._pool is not None:
             self._pool.cancel()
 
     def _payload(self, worker: int) -> Any:
-        place, first = self._place, self._workers[worker]
+        pass_, first = self._pass, self._workers[worker]
         return (
-            (place.seed, place.key, worker, self._count, tuple(place.shard), self._number),
-            place.batch_size,
+            (pass_.seed, pass_.key, worker, self._count, tuple(pass_.shard), self._number),
+            pass_.batch_size,
             dict(first),
             self._source.structure,
         )
@@ -222,18 +230,18 @@ class IterableReading:
         columns = dict(result)
         ended, state, taken = columns.pop(ENDED)[0], columns.pop(STATE)[0], columns.pop(TAKEN)[0]
         uneven = columns.pop(UNEVEN)[0]
-        shares = columns.pop(SHARDS)[0] and self._source.shard == "auto" and self._place.shard.world_size > 1
+        shares = columns.pop(SHARDS)[0] and self._source.shard == "auto" and self._pass.shard.world_size > 1
         if shares and not self._source.warned:
             self._source.warned = True
             warnings.warn(
                 f"{type(self._source.dataset).__name__} shares itself among workers, and each rank takes every "
-                f"{self._place.shard.world_size}th sample of that: if it knows of ranks too, write shard='none'",
+                f"{self._pass.shard.world_size}th sample of that: if it knows of ranks too, write shard='none'",
                 RuntimeWarning,
                 stacklevel=2,
             )
         self._workers[worker] = {"taken": int(taken), "state": state, "ended": bool(ended)}
         # The ranks that come behind this one may have had a sample less: all of them drop such a batch, or none.
-        if uneven and self._place.drop_last and self._place.shard.world_size > 1 and self._source.shard != "none":
+        if uneven and self._pass.drop_last and self._pass.shard.world_size > 1 and self._source.shard != "none":
             return {}
         return columns
 

@@ -12,7 +12,7 @@ from ..batch import Columns
 from ..datasets.base import digest
 from ..order import Rows
 from ..seeding import seeded
-from ..source import Place
+from ..source import Pass
 from .base import LocalReading, PooledReading, PythonSource, make_reading
 from .sample import Structure
 
@@ -62,14 +62,13 @@ class PythonDataset(PythonSource):
     def first(self) -> Any:
         return 0
 
-    def reading(self, place: Place) -> LocalReading | PooledReading:
-        """What reads for one pass of a loader."""
+    def open(self, pass_: Pass) -> LocalReading | PooledReading:
         structure = self.structure
 
         def payload(rows: Rows) -> Any:
-            return place.seed, place.key, rows.indices.tolist(), rows.keys.tolist(), structure
+            return pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure
 
-        return make_reading(self, place, payload)
+        return make_reading(self, pass_, payload)
 
     def __getattr__(self, name: str) -> Any:
         # `loader.dataset.classes` and the like; not while unpickling, when there is no dataset yet.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from ..options import Options
 from ..workers import WorkerPool
 
 
@@ -33,6 +34,20 @@ class WorkerOptions:
     persistent: bool = False
     pickler: Any = None
     seed: int = 0
+
+    @classmethod
+    def of(cls, options: Options) -> WorkerOptions:
+        """Take them from a loader's options."""
+        return cls(
+            num_workers=options.num_workers,
+            prefetch_factor=max(options.prefetch, 1),
+            timeout=options.timeout,
+            worker_init_fn=options.worker_init_fn,
+            context=options.multiprocessing_context,
+            persistent=options.persistent_workers,
+            pickler=options.pickler,
+            seed=options.seed,
+        )
 
 
 @dataclass

@@ -16,10 +16,10 @@ from ..checks import integer
 from ..datasets.base import BESIDE, digest
 from ..errors import ReaderError, StateMismatchError
 from ..formats.parts import kind_of_bytes
-from ..order import EpochOrder, Indices, Rows
+from ..order import Epoch, Indices, Order, own_rows
 from ..readers import native
-from ..source import Place
-from ..state import Progress, pack, unpack
+from ..source import Pass, Source
+from ..state import Position, Progress, pack, unpack
 from .options import check_options, portable
 from .reading import ShardedReading
 
@@ -45,7 +45,7 @@ class Output(NamedTuple):
     uniform: bool = False
 
 
-class Reader(IterableDataset[tuple[Any, ...]]):
+class Reader(Source, IterableDataset[tuple[Any, ...]]):
     """Any reader of DALI's dynamic mode as a stateful `IterableDataset`.
 
     A loader takes it like a map-style dataset: `DataLoader(Reader(...), batch_size=...)`.  Iterated by itself it gives
@@ -72,10 +72,6 @@ class Reader(IterableDataset[tuple[Any, ...]]):
     full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers take it and do nothing
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
-    inline = False
-    endless = whole_batches = False
-    fields: tuple[str, ...]
-    kinds: dict[str, Kind]
 
     def __init__(
         self,
@@ -166,10 +162,6 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         known = any(output.uniform for output in self.outputs if output.name == name)
         return known or self.kinds[name] == "number"
 
-    def path(self, index: int) -> str | None:
-        """A native reader does not tell."""
-        return None
-
     # Size and order
 
     def __len__(self) -> int:
@@ -202,8 +194,11 @@ class Reader(IterableDataset[tuple[Any, ...]]):
             raise ValueError(f"{len(self)} samples cannot give each of {shards} shards one")
         return shards
 
-    def order(self) -> ReaderOrder:
-        """The order of its epochs."""
+    def order(self, shuffle: bool = False, sampler: Any = None) -> ReaderOrder:
+        if shuffle or sampler is not None:
+            raise ValueError(
+                f'{self.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
+            )
         return ReaderOrder(self)
 
     def fingerprint(self) -> str:
@@ -212,9 +207,8 @@ class Reader(IterableDataset[tuple[Any, ...]]):
             self._fingerprint = f"{self.name} {digest(portable(self.options), self.seed)}"
         return self._fingerprint
 
-    def reading(self, place: Place) -> ShardedReading:
-        """What reads for one pass of a loader."""
-        return ShardedReading(self, place)
+    def open(self, pass_: Pass) -> ShardedReading:
+        return ShardedReading(self, pass_)
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
         """DALI's reader for one shard, with `age` rows of its epoch behind it.
@@ -269,20 +263,12 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         _dali.check_process()
         shard = distributed.resolve_shard(None, None)
         number, start = self._progress.begin()
-        place = Place(
-            seed=0,
-            key=start.key,
-            epoch=start.epoch,
-            shard=shard,
-            batch_size=64,
-            num_threads=1,
-            device=torch.device("cpu"),
-        )
+        pass_ = Pass(0, start, shard, batch_size=64, num_threads=1, device=torch.device("cpu"))
         n, at = len(self), start
         first = start.samples_seen + (shard.rank - start.samples_seen) % shard.world_size
         own = np.arange(first, n, shard.world_size)
-        parts = (own[i : i + place.batch_size] for i in range(0, len(own), place.batch_size))
-        for columns in self.reading(place).stream(Rows(part, part.astype(np.uint64)) for part in parts):
+        parts = (own[i : i + pass_.batch_size] for i in range(0, len(own), pass_.batch_size))
+        for columns in self.open(pass_).stream(own_rows(part) for part in parts):
             if isinstance(columns, Exception):
                 raise columns
             values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
@@ -331,7 +317,7 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         world_size = distributed.resolve_shard(None, None).world_size
         return {
             "seed": self.seed or 0,
-            "order": self.order().fingerprint(world_size),
+            "order": self.order().fingerprint(world_size=world_size),
             "num_samples": len(self),
             "dataset": self.fingerprint(),
         }
@@ -343,10 +329,10 @@ class Reader(IterableDataset[tuple[Any, ...]]):
         return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
 
 
-class ReaderOrder:
+class ReaderOrder(Order):
     """The order of a native reader: positions of its epoch, which the reader alone can turn into samples."""
 
-    strided = True
+    strided = in_order = True
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -354,10 +340,10 @@ class ReaderOrder:
     def __len__(self) -> int:
         return len(self._reader)
 
-    def epoch(self, _epoch: int, _key: int) -> EpochOrder:
-        return lambda positions: Rows(positions, positions.astype(np.uint64))
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        return Epoch(len(self), own_rows, self.strided)
 
-    def fingerprint(self, world_size: int = 1) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         reader = self._reader
         window = f" of {reader.options.get('initial_fill', 1024)}" if reader.shuffle == "window" else ""
         shards = reader.num_shards(world_size)

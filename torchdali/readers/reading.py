@@ -17,34 +17,34 @@ from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame
 from ..order import Indices, Rows
 from ..rand import derive
-from ..source import Place
+from ..source import Pass, Reading
 from .cursor import Cursor
 
 if TYPE_CHECKING:
     from .base import Reader
 
 
-class ShardedReading:
+class ShardedReading(Reading):
     """Reads a native reader's rows for one pass.
 
     Args:
         reader: what is read.
-        place: the pass.
+        pass_: the pass.
     """
 
-    def __init__(self, reader: Reader, place: Place) -> None:
-        self._reader, self._place = reader, place
+    def __init__(self, reader: Reader, pass_: Pass) -> None:
+        self._reader, self._pass = reader, pass_
         self._n = len(reader)
-        self._shards = reader.num_shards(place.shard.world_size)
-        seed = place.seed if reader.seed is None else reader.seed
-        self._generator = 1 + derive(seed, 0x4EAD, place.key) % (2**31 - 2)
+        self._shards = reader.num_shards(pass_.shard.world_size)
+        seed = pass_.seed if reader.seed is None else reader.seed
+        self._generator = 1 + derive(seed, 0x4EAD, pass_.key) % (2**31 - 2)
         self._order = shard_order(self._n, self._shards)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         context = self._context()
         cursors: dict[int, Cursor] = {}
         # Each of a rank's shards gives its part of a batch.
-        part = -(-self._place.batch_size * self._place.shard.world_size // self._shards)
+        part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
         chunk = self._reader.rows_at_once(part)
         for indices, _ in rows:
             try:
@@ -69,14 +69,11 @@ class ShardedReading:
         except ReaderError as error:
             raise self._explain(error, rows.indices) from error.__cause__
 
-    def close(self) -> None:
-        """Readers end with their pass's thread."""
-
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
         """The columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
         n = len(positions)
-        if self._shards == self._place.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
+        if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
             # By far the most common case: one shard, and the rows behind those that were read last.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
             return self._reader.columns(cursor.read(n), positions)
@@ -101,23 +98,23 @@ class ShardedReading:
         return cursor
 
     def _cursor(self, shard: int, age: int, context: Any, chunk: int) -> Cursor:
-        place, number = self._place, int(self._order[shard])
+        pass_, number = self._pass, int(self._order[shard])
 
         def make(age: int, rows: int) -> Any:
-            made = self._reader.make(number, self._shards, self._generator, age, rows, place.device)
+            made = self._reader.make(number, self._shards, self._generator, age, rows, pass_.device)
             if (found := made.get_metadata()["epoch_size"]) != self._n:  # it looks at folders and lists anew
                 raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
             return made
 
         # The shards with one row more are the first of the order.
         size = self._n // self._shards + (shard < self._n % self._shards)
-        return Cursor(make, context, place.device, size, age, min(chunk, max(size - age, 1)))
+        return Cursor(make, context, pass_.device, size, age, min(chunk, max(size - age, 1)))
 
     def _context(self) -> Any:
-        return _dali.context(self._place.num_threads, self._place.device)
+        return _dali.context(self._pass.num_threads, self._pass.device)
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
-        where = f"epoch {self._place.epoch}, positions {positions[0]} to {positions[-1]}"
+        where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"
         explained = ReaderError(f"{self._reader.name} failed at {where}, or while it read ahead: {error}")
         explained.__cause__ = error.__cause__
         return explained

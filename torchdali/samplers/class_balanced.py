@@ -8,14 +8,14 @@ import numpy as np
 
 from ..checks import integer
 from ..datasets.base import as_column, digest
-from ..order import EpochOrder, Indices, Rows
-from ..permutation import Permutation
+from ..order import Epoch, Indices, Order, Rows
+from ..permutation import Permutation, permute_each
 from ..rand import derive, fold
-from .base import OrderSampler, cycle_of, occurrence_keys
-from .permutations import permute_each
+from ..state import Position
+from .numbers import occurrence_keys
 
 
-class ClassBalancedSampler(OrderSampler):
+class ClassBalancedSampler(Order):
     """Every class equally often, exactly, in random order.
 
     Within a class, its samples come in a random order, each once before any comes again; this goes on over the epochs,
@@ -47,13 +47,13 @@ class ClassBalancedSampler(OrderSampler):
     def __len__(self) -> int:
         return self._size
 
-    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
-        shuffled = Permutation(self._size, derive(seed, 0xC1A5, key))
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        shuffled = Permutation(self._size, derive(seed, 0xC1A5, at.key))
         # The epochs are stretches of one line, on which class and visit follow from the place.
-        visit, first_class = divmod(epoch * self._size, len(self._counts))
-        own = derive(seed, 0xC1A6, cycle_of(key))
+        visit, first_class = divmod(at.epoch * self._size, len(self._counts))
+        own = derive(seed, 0xC1A6, at.cycle)
 
-        def at(positions: Indices) -> Rows:
+        def rows(positions: Indices) -> Rows:
             places = shuffled(positions) + first_class
             visits, classes = np.divmod(places, len(self._counts))
             sizes = self._counts[classes]
@@ -62,9 +62,9 @@ class ClassBalancedSampler(OrderSampler):
             indices = self._members[self._starts[classes] + members]
             return Rows(indices, occurrence_keys(indices, rounds - visit // sizes))
 
-        return at
+        return Epoch(len(self), rows)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         if self._fingerprint is None:
             self._fingerprint = f"balanced over {len(self._counts)} classes {digest(self._members, self._counts)}"
         return self._fingerprint

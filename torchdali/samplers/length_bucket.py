@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from ..checks import integer
 from ..datasets.base import digest
 from ..distributed import Shard
-from ..order import Cut, Indices, Rows
-from ..permutation import Permutation
+from ..order import Batching, Cut, Epoch, Indices, Order, Rows, own_rows
+from ..permutation import Permutation, permute_each
 from ..rand import derive, fold
-from .base import OrderSampler, SampledOrder, as_numbers
-from .permutations import permute_each
+from ..state import Position
+from .numbers import as_numbers
 
 
-class LengthBucketSampler(OrderSampler):
+class LengthBucketSampler(Order):
     """Batches of samples of like length, with little padding.
 
     Samples are put into buckets of lengths that differ by at most `max_padding`.  Each epoch, a bucket's samples are
@@ -90,17 +90,23 @@ class LengthBucketSampler(OrderSampler):
         self.batch_size = int((-(-self._counts // self._batches)).max())  # that occurs
         self._fingerprint: str | None = None
 
-    def __len__(self) -> int:
-        return self.dataset_size
+    def epoch(self, seed: int, at: Position) -> BucketEpoch:
+        return BucketEpoch(self, seed, at.key)
 
-    def order(self, dataset_size: int, seed: int) -> BatchedOrder:
-        super().order(dataset_size, seed)
-        return BatchedOrder(self, seed)
+    def batching(self, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Batching:
+        if batch_size != 1 or pad_last:
+            raise ValueError("the sampler gives the batches: leave batch_size and pad_last out")
+        return Batching(self.batch_size, shard, drop_last)
 
-    def epoch(self, seed: int, epoch: int, key: int) -> BucketEpoch:
-        return BucketEpoch(self, seed, key)
+    def num_steps(self, batching: Batching) -> int:
+        ranks, batches = batching.shard.world_size, self.num_batches
+        if batching.drop_last and batches < ranks:
+            raise ValueError(f"drop_last=True leaves no step of the {batches} batches for {ranks} ranks")
+        if len(self) < ranks:
+            raise ValueError(f"{len(self)} samples cannot give each of {ranks} ranks one: use fewer ranks")
+        return batches // ranks if batching.drop_last else -(-batches // ranks)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         if self._fingerprint is None:
             how = "shuffled" if self.shuffle else "in order"
             buckets = digest(self._members, self._starts, self._batches)
@@ -132,95 +138,51 @@ class LengthBucketSampler(OrderSampler):
         return edge
 
 
-class BatchedOrder(SampledOrder):
-    """An order that brings its own batches; its epochs are `sampler.BatchedEpoch`.
-
-    Attributes:
-        batch_size: the largest number of samples in a batch.
-    """
-
-    sampler: LengthBucketSampler
-
-    def epoch(self, epoch: int, key: int) -> BucketEpoch:
-        return self.sampler.epoch(self.seed, epoch, key)
-
-    @property
-    def batch_size(self) -> int:
-        return self.sampler.batch_size
-
-    def num_steps(self, shard: Shard, drop_last: bool, pad_last: bool) -> int:
-        """How many steps a whole epoch has, the same on every rank and in every epoch; as `sampler.num_steps`.
-
-        Raises:
-            ValueError: there would be none, a rank would get no sample, or pad_last.
-        """
-        ranks, batches = shard.world_size, self.sampler.num_batches
-        if pad_last:
-            raise ValueError("batches by length differ in size: leave pad_last out")
-        if drop_last and batches < ranks:
-            raise ValueError(f"drop_last=True leaves no step of the {batches} batches for {ranks} ranks")
-        if len(self) < ranks:
-            raise ValueError(f"{len(self)} samples cannot give each of {ranks} ranks one: use fewer ranks")
-        return batches // ranks if drop_last else -(-batches // ranks)
-
-
-class BucketEpoch:
+class BucketEpoch(Epoch):
     """The batches of one epoch, in their order: a table of O(batches)."""
 
     def __init__(self, sampler: LengthBucketSampler, seed: int, key: int) -> None:
-        self._sampler, self._key = sampler, derive(seed, 0xB0C4, key)
-        self._batches = np.arange(sampler.num_batches)
+        batches = np.arange(sampler.num_batches)
         if sampler.shuffle:
-            self._batches = Permutation(sampler.num_batches, derive(seed, 0xB0C5, key))(self._batches)
-        self._ends = np.cumsum(sampler.sizes(self._batches))
+            batches = Permutation(sampler.num_batches, derive(seed, 0xB0C5, key))(batches)
+        sizes = sampler.sizes(batches)
+        ends, within = np.cumsum(sizes), derive(seed, 0xB0C4, key)
 
-    def __call__(self, positions: Indices) -> Rows:
-        at = np.searchsorted(self._ends, positions, side="right")
-        batches = self._batches[at]
-        offsets = positions - (self._ends[at] - self._sampler.sizes(batches))
-        indices = self._sampler.samples(batches, offsets, self._key)
-        return Rows(indices, indices.astype(np.uint64))
+        def rows(positions: Indices) -> Rows:
+            at = np.searchsorted(ends, positions, side="right")
+            return own_rows(sampler.samples(batches[at], positions - (ends[at] - sizes[at]), within))
 
-    def cut(self, position: int, shard: Shard, drop_last: bool) -> Cut | None:
-        """The rows of a rank's next batch, or None at the epoch's end.
+        super().__init__(len(sampler), rows)
+        self._ends = ends
 
-        It depends on what remains only.  A position within a batch, which no step ends at, continues with its rest.
+    def cut(self, position: int, batching: Batching) -> Cut | None:
+        """Take a rank's next batch: each step takes one batch for each rank.
+
+        This depends on what remains only.  A position within a batch, where no step ends, continues with its rest.
         """
-        ranks = shard.world_size
+        rank, ranks = batching.shard
         first = int(np.searchsorted(self._ends, position, side="right"))
         left = len(self._ends) - first
-        if not left or (drop_last and left < ranks):
+        if not left or (batching.drop_last and left < ranks):
             return None
-        taken = self._taken(position, first, min(left, ranks), left, ranks, drop_last)
+        taken = self._taken(position, first, min(left, ranks), left, ranks, batching.drop_last)
         ends = self._ends[first : first + taken]
         starts = np.append(position, ends[:-1])
         parts = _parts(ends - starts, ranks)
-        batch = int(np.searchsorted(np.cumsum(parts), shard.rank, side="right"))
+        batch = int(np.searchsorted(np.cumsum(parts), rank, side="right"))
         if batch == taken:  # fewer samples than ranks
-            filling = position + shard.rank % int(ends[-1] - position)
+            filling = position + rank % int(ends[-1] - position)
             return Cut(np.array([filling]), np.zeros(1, np.bool_), int(ends[-1]))
-        part = shard.rank - int(parts[:batch].sum())
+        part = rank - int(parts[:batch].sum())
         size, pieces = int(ends[batch] - starts[batch]), int(parts[batch])
         rows = np.arange(size * part // pieces, size * (part + 1) // pieces) + starts[batch]
         return Cut(rows, np.ones(len(rows), np.bool_), int(ends[-1]))
 
-    def step_start(self, k: int, shard: Shard, drop_last: bool) -> int:
-        """The position at which step k begins; behind its last step, where the epoch ends.
+    def whole_steps(self, batching: Batching) -> int:
+        return len(self._ends) // batching.shard.world_size - 1
 
-        Raises:
-            ValueError: a negative step.
-        """
-        if k < 0:
-            raise ValueError(f"step must not be negative, got {k}")
-        # All but the last two steps take one batch for each rank.
-        whole = max(0, min(k, len(self._ends) // shard.world_size - 1))
-        position = int(self._ends[whole * shard.world_size - 1]) if whole else 0
-        for _ in range(k - whole):
-            step = self.cut(position, shard, drop_last)
-            if step is None:
-                break
-            position = step.end
-        return position
+    def whole_end(self, steps: int, batching: Batching) -> int:
+        return int(self._ends[steps * batching.shard.world_size - 1]) if steps else 0
 
     def _taken(self, position: int, first: int, most: int, left: int, ranks: int, drop_last: bool) -> int:
         """How many batches the step takes: one for each rank, or less so that the last step has enough for each."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..datasets import ConcatDataset, MapDataset, as_columns
+from ..order import Order
 from .mix_sampler import MixSampler
 
 
@@ -47,3 +49,8 @@ class Mix(ConcatDataset):
         sizes = [len(dataset) for dataset in self.datasets]
         weights = list(datasets.values()) if isinstance(datasets, Mapping) else None
         self.sampler = MixSampler(sizes, weights, num_samples, temperature=temperature)
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        if sampler is None and shuffle:
+            raise ValueError("Mix gives the order, which is shuffled: leave shuffle out")
+        return super().order(False, self.sampler if sampler is None else sampler)

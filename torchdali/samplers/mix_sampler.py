@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from ..checks import integer
 from ..datasets.base import digest
-from ..order import EpochOrder, Indices, Rows
-from ..permutation import Permutation
+from ..order import Epoch, Indices, Order, Rows
+from ..permutation import Permutation, permute_each
 from ..rand import derive, fold
-from .base import OrderSampler, as_numbers, cycle_of, occurrence_keys
-from .permutations import permute_each
+from ..state import Position
+from .numbers import as_numbers, occurrence_keys
 
 
-class MixSampler(OrderSampler):
+class MixSampler(Order):
     """Datasets that are concatenated, each as often as its weight says; `Mix` has one.
 
     Each epoch holds the same whole number of samples of each dataset, the nearest to its weight, in a random order.
@@ -64,14 +64,14 @@ class MixSampler(OrderSampler):
     def __len__(self) -> int:
         return int(self._edges[-1])
 
-    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
-        shuffled = Permutation(len(self), derive(seed, 0x313C, key))
-        own = derive(seed, 0x313D, cycle_of(key))
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        shuffled = Permutation(len(self), derive(seed, 0x313C, at.key))
+        own = derive(seed, 0x313D, at.cycle)
         # Where each dataset stands at the start of the epoch; by Python's integers, which have no end.
-        begun = [divmod(epoch * int(count), int(size)) for count, size in zip(self.counts, self.sizes, strict=True)]
+        begun = [divmod(at.epoch * int(count), int(size)) for count, size in zip(self.counts, self.sizes, strict=True)]
         first_pass, first_place = np.array(begun, np.int64).T
 
-        def at(positions: Indices) -> Rows:
+        def rows(positions: Indices) -> Rows:
             places = shuffled(positions)
             dataset = np.searchsorted(self._edges, places, side="right")
             visits = places - (self._edges - self.counts)[dataset] + first_place[dataset]
@@ -80,9 +80,9 @@ class MixSampler(OrderSampler):
             indices = self._starts[dataset] + permute_each(self.sizes[dataset], keys, within)
             return Rows(indices, occurrence_keys(indices, passes))
 
-        return at
+        return Epoch(len(self), rows)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return f"mix of {len(self.sizes)} datasets {digest(self.sizes, self.counts)}"
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..checks import integer
-from ..order import EpochOrder, Indices, Rows
+from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation
 from ..rand import derive
-from .base import OrderSampler, occurrence_keys, size_of
+from ..state import Position
+from .numbers import occurrence_keys, size_of
 
 
-class RepeatedAugmentationSampler(OrderSampler):
+class RepeatedAugmentationSampler(Order):
     """Repeated augmentation (Hoffer et al., "Augment your batch", 2020), as in DeiT's and timm's `RASampler`.
 
     The epoch is a random order in which each sample stands `repeats` times in a row, augmented in another way each
@@ -43,15 +44,15 @@ class RepeatedAugmentationSampler(OrderSampler):
     def __len__(self) -> int:
         return self._size
 
-    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
-        shuffled = Permutation(self.dataset_size, derive(seed, 0x4E9A, key))
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        shuffled = Permutation(self.dataset_size, derive(seed, 0x4E9A, at.key))
 
-        def at(positions: Indices) -> Rows:
+        def rows(positions: Indices) -> Rows:
             places, repeats = np.divmod(positions, self.repeats)
             indices = shuffled(places)
             return Rows(indices, occurrence_keys(indices, repeats))
 
-        return at
+        return Epoch(len(self), rows, self.strided)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return f"each of {self.dataset_size} repeated {self.repeats} times"

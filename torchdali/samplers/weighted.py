@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from ..checks import integer
 from ..datasets.base import digest
-from ..order import EpochOrder, Indices, Rows
+from ..order import Epoch, Indices, Order, Rows, own_rows
 from ..rand import Words, derive, fold
-from .base import OrderSampler, as_numbers
+from ..state import Position
+from .numbers import as_numbers
 
 _LOG2 = 0.6931471805599453
 
 
-class WeightedSampler(OrderSampler):
+class WeightedSampler(Order):
     """torch's `WeightedRandomSampler`, where any position is drawn on its own.
 
     With replacement, every position is an independent draw: nothing is drawn at the start of an epoch.  Without, the
@@ -65,20 +66,20 @@ class WeightedSampler(OrderSampler):
     def __len__(self) -> int:
         return self._size
 
-    def epoch(self, seed: int, epoch: int, key: int) -> EpochOrder:
-        draw = derive(seed, 0x3E16, key)
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        draw = derive(seed, 0x3E16, at.key)
         if not self.replacement:
             indices = _drawn_without(self._table, self._size, draw)
-            return lambda positions: Rows(indices[positions], indices[positions].astype(np.uint64))
+            return Epoch(len(self), lambda positions: own_rows(indices[positions]))
 
-        def at(positions: Indices) -> Rows:
+        def rows(positions: Indices) -> Rows:
             numbers = positions.astype(np.uint64)
             drawn = np.searchsorted(self._table, _unit(fold(draw, numbers)), side="right")
             return Rows(drawn.astype(np.int64), numbers)  # keyed by the position, which comes once
 
-        return at
+        return Epoch(len(self), rows)
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         if self._fingerprint is None:
             how = "with" if self.replacement else "without"
             self._fingerprint = f"weighted {how} replacement {digest(self._table)}"

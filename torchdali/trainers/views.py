@@ -10,15 +10,29 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
-from ..python import IterableSource
+from ..source import Source
 from .accelerate import tell_end, tell_pass
 
-if TYPE_CHECKING:
-    from ..loader import DataLoader
+
+class Loader(Protocol):
+    """What the views need of a loader."""
+
+    source: Source
+    batch_size: int
+    drop_last: bool
+    sampler: Any
+
+    @property
+    def num_samples(self) -> int: ...
+    def set_epoch(self, epoch: int, /) -> None: ...
+    def seek(self, epoch: int | None, step: int, /) -> None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
 
 Token = tuple["int | None", int]
 
@@ -26,7 +40,7 @@ Token = tuple["int | None", int]
 class EpochSampler(Sampler[int]):
     """The loader's order as a sampler: takes the epoch, knows the length."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
@@ -46,7 +60,7 @@ class SequentialEpochSampler(EpochSampler, SequentialSampler):
 class BatchTokens:
     """The loader's steps as a batch sampler that yields one token for each."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._epoch: int | None = None
         self.sampler = loader.sampler
@@ -81,7 +95,7 @@ class BatchTokens:
 class DatasetView(Dataset[Any]):
     """The loader's dataset, which also gives whole batches for tokens."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._iterator: Iterator[Any] | None = None
         self._next: Token | None = None
@@ -110,7 +124,7 @@ class DatasetView(Dataset[Any]):
         return [batch]
 
     def _begin(self, epoch: int | None, step: int) -> None:
-        passed = step if isinstance(self._loader.source, IterableSource) else 0
+        passed = 0 if self._loader.source.seekable else step
         self._loader.seek(epoch, step - passed)
         self._iterator = iter(self._loader)
         if passed:

@@ -1,0 +1,145 @@
+"""A loader's options, which check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from .batch import BadSample
+from .checks import flag, integer, number, one_of
+from .distributed import Shard, check_device, check_shard
+from .pillow import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+Engine = Literal["auto", "eager", "pipeline", "debug"]
+Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
+OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
+
+ELSEWHERE = {
+    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
+    "batch_sampler": "write sampler= and batch_size=",
+    "generator": "the order and the augmentations follow from seed=",
+    "pin_memory_device": "batches arrive on the loader's device: write device=",
+}
+"""Arguments of torch's loader that have another word here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments of a `DataLoader` after its dataset; `DataLoader` says what each means.
+
+    Raises:
+        ValueError, TypeError: an invalid value, two that exclude each other, or one of torch's arguments that has
+            another word here.
+    """
+
+    batch_size: int = 1
+    shuffle: bool = False
+    sampler: Any = None
+    transform: Any = None
+    seed: int = 0
+    drop_last: bool = False
+    pad_last: bool = False
+    device: str | int | torch.device | None = None
+    prefetch_factor: int | None = 2
+    num_threads: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    mesh: DeviceMesh | None = None
+    process_group: ProcessGroup | None = None
+    engine: Engine = "auto"
+    output: Output = "tuple"
+    on_bad_sample: OnBadSample = "raise"
+    max_pixels: int | None = MAX_PIXELS
+    timeout: float = 120.0
+    pad_value: float = 0
+    pad_multiple: int = 1
+    num_workers: int = 0
+    collate_fn: Any = None
+    batch_sampler: Any = None
+    generator: Any = None
+    pin_memory: bool = False
+    pin_memory_device: str = ""
+    worker_init_fn: Callable[[int], object] | None = None
+    multiprocessing_context: Any = None
+    persistent_workers: bool = False
+    in_order: bool = True
+    pickler: Any = None
+
+    def __post_init__(self) -> None:
+        self._refuse_torch_arguments()
+        for name, smallest in (("batch_size", 1), ("pad_multiple", 1), ("num_workers", 0)):
+            self._set(name, integer(name, getattr(self, name), smallest))
+        self._set("seed", integer("seed", self.seed, 0, 2**63 - 1))
+        self._set("prefetch_factor", 2 if self.prefetch_factor is None else self.prefetch_factor)
+        self._set("prefetch_factor", integer("prefetch_factor", self.prefetch_factor, 0))
+        if self.num_threads is not None:
+            self._set("num_threads", integer("num_threads", self.num_threads, 1))
+        if self.max_pixels is not None:
+            self._set("max_pixels", integer("max_pixels", self.max_pixels, 1))
+        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers"):
+            self._set(name, flag(name, getattr(self, name)))
+        one_of("engine", self.engine, ("auto", "eager", "pipeline", "debug"))
+        if not callable(self.output):
+            one_of("output", self.output, ("tuple", "dict"))
+        if not callable(self.on_bad_sample):
+            one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
+        self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
+        number("pad_value", self.pad_value)
+        check_shard(self.rank, self.world_size)
+        if self.device is not None:
+            self._set("device", check_device(self.device))
+        self._check_ranks()
+        self._check_pairs()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # frozen, but for the normal form of what was given
+
+    def _refuse_torch_arguments(self) -> None:
+        for name, instead in ELSEWHERE.items():
+            if value := getattr(self, name):
+                raise ValueError(f"torchdali.DataLoader has no {name}={value!r:.80}: {instead}")
+        if not self.in_order:
+            raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+
+    def _check_ranks(self) -> None:
+        if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):
+            raise TypeError(f"mesh must be a torch DeviceMesh, got {self.mesh!r:.80}")
+        if self.process_group is not None and not hasattr(self.process_group, "rank"):
+            raise TypeError(
+                f"process_group must be a torch ProcessGroup that this process is in, got {self.process_group!r:.80}"
+            )
+        if self.mesh is not None and self.process_group is not None:
+            raise ValueError("mesh and process_group exclude each other")
+
+    def _check_pairs(self) -> None:
+        if self.shuffle and self.sampler is not None:
+            raise ValueError("sampler gives the order, so shuffle must be False")
+        if self.drop_last and self.pad_last:
+            raise ValueError("drop_last and pad_last exclude each other")
+        if self.persistent_workers and not self.num_workers:
+            raise ValueError("persistent_workers needs num_workers > 0")
+        if self.multiprocessing_context is not None and not self.num_workers:
+            raise ValueError(f"multiprocessing_context={self.multiprocessing_context!r} needs num_workers > 0")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The names of all options."""
+        return tuple(field.name for field in fields(cls))
+
+    @property
+    def shard(self) -> Shard | None:
+        """The rank that was given, or None."""
+        return check_shard(self.rank, self.world_size)
+
+    @property
+    def prefetch(self) -> int:
+        """Batches made ahead."""
+        assert self.prefetch_factor is not None  # it is in its normal form
+        return self.prefetch_factor

@@ -1,0 +1,31 @@
+"""Any dataset as a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from ..datasets import as_columns
+from ..source import Source
+from .iterable import IterableSource
+from .mapped import PythonDataset
+
+
+def as_source(dataset: Any) -> Source:
+    """Return the source that reads a dataset.
+
+    Raises:
+        TypeError: nothing can be read from it.
+    """
+    dataset = as_columns(dataset)
+    if isinstance(dataset, Source):
+        return dataset
+    if isinstance(dataset, IterableDataset):
+        return IterableSource(dataset)
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
+        return PythonDataset(dataset)
+    raise TypeError(
+        f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "
+        "ImageFolder(root), FileDataset(paths, labels), a dataset of torch, or one of torchdali.readers"
+    )
