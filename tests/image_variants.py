@@ -162,7 +162,10 @@ def blocks(
         single = len(part) == 1
         bits, level, data, marks = "", dict.fromkeys(part, 0), b"", 0
         h, v = sampling[part[0]]
-        own_across, own_down = -(-(-(-width * h // most_h)) // 8), -(-(-(-height * v // most_v)) // 8)
+        own_across, own_down = (
+            (width * h + most_h * 8 - 1) // (most_h * 8),
+            (height * v + most_v * 8 - 1) // (most_v * 8),
+        )
         units = own_across * own_down if single else across * down
         for unit in range(units):
             if restart and unit and unit % restart == 0:
@@ -803,6 +806,9 @@ def tiffs() -> Files:
         "tiff two pages",
         saved(Image.fromarray(SMOOTH), "TIFF", save_all=True, append_images=[Image.fromarray(NOISE[..., :3])]),
     )
+    geo = [(33550, 12, [1.0, 1.0, 0.0]), (34735, 3, [1, 1, 0, 0]), (42113, 2, b"0\0"), (270, 2, b"a text\0")]
+    yield "tiff of the earth", tiff(3, more=geo)
+    yield "tiff cut off with its text", tiff(3, more=geo)[:-3]
     yield "tiff big", saved(Image.fromarray(SMOOTH), "TIFF", big_tiff=True)
     yield "tiff tiles", tiled()
 

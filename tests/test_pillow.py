@@ -28,11 +28,11 @@ ODD: dict[str, tuple[tuple[int, int], str, bool | None]] = {
     "16bit.cropped.tif": ((64, 64), "I;16", None),
     "broken_exif_dpi.jpg": ((100, 100), "RGB", None),
     "bw_gradient.png": ((10, 256), "L", True),
-    "hopper.bmp": ((128, 128), "RGB", None),
+    "hopper.bmp": ((128, 128), "RGB", True),
     "hopper.gif": ((128, 128), "P", False),
     "hopper.jpg": ((128, 128), "RGB", True),
     "hopper.png": ((128, 128), "RGB", True),
-    "hopper.tif": ((128, 128), "RGB", None),
+    "hopper.tif": ((128, 128), "RGB", True),
     "hopper.webp": ((128, 128), "RGB", True),
     "hopper_16bit_qtables.jpg": ((128, 128), "RGB", True),
     "hopper_gray.jpg": ((128, 128), "L", True),
@@ -52,7 +52,7 @@ ODD: dict[str, tuple[tuple[int, int], str, bool | None]] = {
 }
 REFUSED = {
     "balloon_eciRGBv2_aware.jp2": "broken data stream",
-    "decompression_bomb.gif": "exceeds limit of 178956970 pixels",
+    "decompression_bomb.gif": "MAX_IMAGE_PIXELS, holds too: .* exceeds limit of 178956970 pixels",
     "truncated_image.png": "image file is truncated",
     "truncated_jpeg.jpg": "image file is truncated",
     "ultrahdr.jpg": "image file is truncated",
@@ -83,12 +83,12 @@ def dali(encoded: np.ndarray, *window: Any) -> np.ndarray:
         return _dali.Rows(out).arrays()[0].copy()
 
 
-def dali_size(encoded: np.ndarray) -> tuple[int, int]:
-    """(height, width) as DALI reads them from the header, after EXIF orientation."""
+def dali_sizes(encoded: list[np.ndarray]) -> list[tuple[int, int]]:
+    """(height, width) as DALI reads them from the headers, after EXIF orientation."""
     ndd = _dali.dynamic()
     with ndd.EvalMode.sync_cpu:
-        height, width, _ = _dali.Rows(ndd.peek_image_shape(ndd.as_batch([encoded]))).arrays()[0].tolist()
-    return height, width
+        shapes = _dali.Rows(ndd.peek_image_shape(ndd.as_batch(encoded))).array()
+    return [(height, width) for height, width, _ in shapes.tolist()]
 
 
 def difference(one: np.ndarray, two: np.ndarray) -> int:
@@ -152,7 +152,7 @@ def test_dali_reads_what_was_transcoded_exactly(name: str) -> None:
     assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and readable(transcoded)
     assert np.array_equal(dali(transcoded), pixels)
     height, width, _ = pixels.shape
-    assert dali_size(transcoded) == (height, width)
+    assert dali_sizes([transcoded]) == [(height, width)]
     for top, left, bottom, right in [(0, 0, 1, 1), (height // 3, width // 4, height // 2, width), (3, 5, 10, 9)]:
         window = dali(transcoded, (top, left), (bottom - top, right - left))
         assert np.array_equal(window, pixels[top:bottom, left:right])

@@ -66,18 +66,21 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
 
     Args:
         encoded: the file, uint8 [n].
-        max_pixels: how many pixels its header may promise; None: any number.
+        max_pixels: how many pixels its header may promise; None: any number that Pillow allows.
 
     Raises:
-        ValueError: the header promises more than `max_pixels`.
+        ValueError: the header promises more than `max_pixels`, or than Pillow allows.
         OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
     """
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
-    with _open(encoded) as opened:
-        check_pixels(opened.height, opened.width, max_pixels)
-        bits: Any = getattr(opened, "tag_v2", {}).get(258, (8,))  # a TIFF file's, of each value
-        image = ImageOps.exif_transpose(opened)
+    try:
+        with _open(encoded) as opened:
+            check_pixels(opened.height, opened.width, max_pixels)
+            bits: Any = getattr(opened, "tag_v2", {}).get(258, (8,))  # a TIFF file's, of each value
+            image = ImageOps.exif_transpose(opened)
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"Pillow's own limit, PIL.Image.MAX_IMAGE_PIXELS, holds too: {error}") from None
     if image.mode.startswith(("I", "F")) or max(bits) > 8:
         warn_of_depth()
     if image.mode.startswith("I") or image.mode == "F":
@@ -90,7 +93,7 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
 
 
 def _open(encoded: NDArray[np.uint8]) -> Any:
-    """`PIL.Image.open` without its limit, which holds for the whole process and names neither width nor height."""
+    """`PIL.Image.open` without its check of the size, which names neither width nor height, and warns."""
     from PIL import Image, UnidentifiedImageError
 
     start = encoded[:16].tobytes()

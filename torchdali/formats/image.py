@@ -8,9 +8,11 @@ Nothing is decoded here.  What is walked over, per format:
 
     JPEG    the segments up to the first scan: frame, EXIF, XMP, and what could confuse a parser
     PNG     all chunks, with their checks up to the data; animations, EXIF in texts and unknown chunks go to Pillow
-    WebP    all chunks; animations go to Pillow
+    WebP    all chunks; animations, EXIF and XMP go to Pillow
     PNM     P5 and P6 up to 255, without comments
-    others  Pillow's: BMP and TIFF too, whose kinds are endless, and GIF and JPEG 2000, on which DALI 2.4.0 can crash
+    BMP     24 and 32 bits, and 8 with a whole palette, none of them packed or with masks
+    TIFF    8 bits of grey, RGB, or RGB and alpha, in strips, not compressed
+    others  Pillow's: GIF and JPEG 2000 too, on which DALI 2.4.0 can crash
 """
 
 from __future__ import annotations
@@ -101,6 +103,10 @@ def read_header(data: Bytes) -> Header:
             return _webp(view)
         if view[0] == 0x50:
             return _pnm(view)
+        if view[0] == 0x42:
+            return _bmp(view)
+        if view[0] in b"IM":
+            return _tiff(view)
         if bytes(view[:4]) == b"GIF8":
             return Header(False, *reversed(struct.unpack_from("<HH", view, 6)))
     except (struct.error, IndexError):
@@ -151,7 +157,7 @@ def _jpeg(view: memoryview) -> Header:
                 clean = clean and found >= 0 and not orientation
                 orientation = found or 9  # a second block is not clean either
             elif start == _XMP:
-                in_xmp = in_xmp or _tells_orientation(view[at + 4 : at + 2 + length])
+                in_xmp = in_xmp or b"tiff:Orientation" in bytes(view[at + 4 : at + 2 + length])
             clean = clean and length >= 8  # DALI reads on where it is shorter
         elif marker == 0xFFE2:
             kind = bytes(view[at + 4 : at + 8])
@@ -171,7 +177,7 @@ def _jpeg(view: memoryview) -> Header:
     return Header(exact, width, height) if 4 < orientation < 9 else Header(exact, height, width)
 
 
-# EXIF and XMP
+# EXIF
 
 _EXIF_HEADS = {b"II*\0": (struct.Struct("<I"), struct.Struct("<H"), struct.Struct("<HHII")),
                b"MM\0*": (struct.Struct(">I"), struct.Struct(">H"), struct.Struct(">HHII"))}  # fmt: skip
@@ -209,11 +215,6 @@ def _orientation(block: memoryview) -> int:
             if value + needed > size or total > size:
                 return -1
     return orientation
-
-
-def _tells_orientation(packet: memoryview) -> bool:
-    """Whether an XMP packet has an orientation, which Pillow applies where EXIF has none."""
-    return b"tiff:Orientation" in bytes(packet)
 
 
 # PNG
@@ -266,39 +267,33 @@ def _png(view: memoryview) -> Header:
 
 # WebP
 
-_WEBP_PARTS = frozenset([b"VP8 ", b"VP8L", b"ALPH", b"ICCP", b"EXIF", b"XMP "])
+_WEBP_PARTS = frozenset([b"ICCP", b"ALPH", b"VP8 ", b"VP8L"])
 
 
 def _webp(view: memoryview) -> Header:
     if bytes(view[:4]) != b"RIFF" or bytes(view[8:12]) != b"WEBP":
         return _PILLOW
-    kind, length = _RIFF_CHUNK(view, 12)
     whole = int.from_bytes(view[4:8], "little") == len(view) - 8
+    kind, length = _RIFF_CHUNK(view, 12)
     if kind != b"VP8X":
         height, width = _webp_picture(kind, view, 20)
         exact = whole and height > 0 and width > 0 and 20 + length + length % 2 == len(view)
         return Header(exact, height, width)
-    flags = view[20]
     width = int.from_bytes(view[24:27], "little") + 1
     height = int.from_bytes(view[27:30], "little") + 1
-    clean = whole and not flags & 2 and length == 10
-    at, orientation, in_xmp, pictures = 30, 0, False, 0
+    # No animation, EXIF or XMP, and no flag without a meaning.
+    clean = whole and not view[20] & 0xCF and length == 10
+    at, pictures = 30, 0
     while clean and at < len(view):
         name, length = _RIFF_CHUNK(view, at)
-        end = at + 8 + length
+        end = at + 8 + length + length % 2
         clean = name in _WEBP_PARTS and end <= len(view)
-        if name == b"EXIF" and clean:
-            clean = bool(flags & 8) and pictures == 1 and not orientation
-            orientation = _orientation(view[at + 8 : end])
-            clean = clean and orientation > 0
-        elif name == b"XMP ":
-            in_xmp = in_xmp or _tells_orientation(view[at + 8 : end])
-        elif name[:3] == b"VP8":
+        if clean and name[:3] == b"VP8":
             pictures += 1
-            clean = clean and _webp_picture(name, view, at + 8) == (height, width)
-        at = end + length % 2
-    exact = clean and pictures == 1 and bool(flags & 8) == bool(orientation) and not (in_xmp and not orientation)
-    return Header(exact, width, height) if orientation > 4 else Header(exact, height, width)
+            # Last, since DALI reads on in the next chunk where the data is damaged.
+            clean = end == len(view) and _webp_picture(name, view, at + 8) == (height, width)
+        at = end
+    return Header(clean and pictures == 1, height, width)
 
 
 def _webp_picture(kind: bytes, view: memoryview, at: int) -> tuple[int, int]:
@@ -324,3 +319,92 @@ def _pnm(view: memoryview) -> Header:
     kind, width, height, largest = map(int, found.groups())
     enough = len(view) - found.end() >= height * width * (3 if kind == 6 else 1)
     return Header(largest == 255 and height > 0 and width > 0 and enough, height, width, largest > 255)
+
+
+# BMP
+
+_BMP_HEAD = struct.Struct("<IiiHHIIiiI").unpack_from
+
+
+def _bmp(view: memoryview) -> Header:
+    if view[1] != 0x4D:
+        return _PILLOW
+    (begin,) = struct.unpack_from("<I", view, 10)
+    size, width, height, planes, bits, compression, _, _, _, colours = _BMP_HEAD(view, 14)
+    if size < 40:
+        return _PILLOW
+    stride, height = (width * bits + 31) // 32 * 4, abs(height)
+    table = 1024 if bits == 8 else 0
+    exact = size in (40, 108, 124) and bits in (8, 24, 32) and planes == 1 and compression == 0
+    exact = exact and colours in ((0, 256) if table else (0,)) and begin == 14 + size + table
+    return Header(exact and width > 0 and height > 0 and len(view) >= begin + stride * height, height, width)
+
+
+# TIFF
+
+_TIFF_WORDS = {3: "H", 4: "I"}
+# The values that each tag may have, all SHORT; and those of sizes and places, SHORT or LONG.
+_TIFF_ALLOWED = {
+    258: {8},  # BitsPerSample
+    259: {1},  # Compression: none; of others DALI gives pixels where the data is damaged
+    262: {1, 2},  # PhotometricInterpretation: black is zero, RGB
+    266: {1},  # FillOrder
+    274: set(range(1, 9)),  # Orientation
+    277: {1, 3, 4},  # SamplesPerPixel
+    284: {1},  # PlanarConfiguration: the values of a pixel together
+    317: {1},  # Predictor: none
+    338: {2},  # ExtraSamples: alpha that the colours are not multiplied with
+    339: {1},  # SampleFormat: without sign
+}
+_TIFF_PLACES = frozenset([256, 257, 273, 278, 279])
+# What the pixels don't depend on: the kind of page, texts, sizes on paper, colour profiles, Photoshop's and GeoTIFF's.
+_TIFF_BESIDE = frozenset([254, 269, 270, 271, 272, 282, 283, 285, 296, 297, 305, 306, 315, 316, 33432, 34675])
+_TIFF_BESIDE |= {318, 319, 33723, 34377, 33550, 33922, 34264, 34735, 34736, 34737, 42112, 42113}
+
+
+def _tiff(view: memoryview) -> Header:
+    head = _EXIF_HEADS.get(bytes(view[:4]))
+    if head is None:
+        return _PILLOW
+    order = "<" if view[0] == 0x49 else ">"
+    (first,) = head[0].unpack_from(view, 4)
+    (entries,) = head[1].unpack_from(view, first)
+    tags: dict[int, tuple[int, ...]] = {}
+    clean, total = True, 0
+    for at in range(first + 2, first + 2 + 12 * entries, 12):
+        tag, kind, count, value = head[2].unpack_from(view, at)
+        size = count * _VALUE_SIZES[kind] if 0 < kind < 13 else 0
+        total += size
+        if tag in tags or not size or total > len(view) or (size > 4 and value + size > len(view)):
+            clean = False
+        elif tag in _TIFF_PLACES or tag in _TIFF_ALLOWED:
+            if kind == 3 or (kind == 4 and tag in _TIFF_PLACES):
+                tags[tag] = struct.unpack_from(
+                    f"{order}{count}{_TIFF_WORDS[kind]}", view, at + 8 if size <= 4 else value
+                )
+                clean = clean and (tag in _TIFF_PLACES or set(tags[tag]) <= _TIFF_ALLOWED[tag])
+            else:
+                clean = False
+        else:
+            clean = clean and tag in _TIFF_BESIDE
+    (width, *_), (height, *_) = tags.get(256, (0,)), tags.get(257, (0,))
+    exact = clean and width > 0 and height > 0 and _tiff_is_plain(tags, height, width, len(view))
+    return Header(exact, width, height) if tags.get(274, (1,))[0] > 4 else Header(exact, height, width)
+
+
+def _tiff_is_plain(tags: dict[int, tuple[int, ...]], height: int, width: int, size: int) -> bool:
+    """Whether the tags of a TIFF directory go together, and its strips are all there."""
+    places, lengths = tags.get(273, ()), tags.get(279, ())
+    (samples, *_), (rows, *_) = tags.get(277, (1,)), tags.get(278, (height,))
+    rows = min(rows, height)
+    return (
+        tags.get(262) == ((1,) if samples == 1 else (2,))
+        and tags.get(258) == (8,) * samples
+        and tags.get(338) == ((2,) if samples == 4 else None)
+        and all(len(tags.get(tag, (1,))) == 1 for tag in (256, 257, 259, 266, 274, 277, 278, 284, 317))
+        and rows > 0
+        and len(places) == len(lengths) == -(-height // rows)
+        and all(place + length <= size for place, length in zip(places, lengths, strict=True))
+        and sum(lengths) == height * width * samples
+        and all(length == rows * width * samples for length in lengths[:-1])
+    )
