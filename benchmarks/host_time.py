@@ -26,7 +26,8 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.collate import Pool, collate_numbers
+from torchdali.buffers import Pool
+from torchdali.collate import collate_numbers
 from torchdali.distributed import Shard
 from torchdali.engine.plan import Plan
 from torchdali.order import Batching, Shuffled

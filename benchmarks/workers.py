@@ -1,10 +1,10 @@
 """Python code in worker processes: what transport costs, and where workers pay; interleaved.
 
 Transport: samples of about 100 KB (encoded files) and 150 KB (decoded images) that cost nothing to make, of sizes that
-differ, until they are there in the consumer's process as single arrays; CPU time of all processes a sample.  These are
+differ, until they are there in the consumer's process as single arrays; CPU time of all processes per sample.  Peers:
 torchdali's workers, with the seeding of each sample, and torch's DataLoader with `collate_fn=list`, tensors or arrays.
 
-Images: the same dataset of JPEG files and the same resize to 224 x 224, images a second:
+Images: the same dataset of JPEG files and the same resize to 224 x 224, images per second:
 
     torch      torch.utils.data.DataLoader, workers read, decode (PIL) and resize (torchvision on tensors, antialiased)
     workers    torchdali, workers read the bytes, DALI decodes here
@@ -38,7 +38,7 @@ SIZE = 224
 
 
 class Samples(torch.utils.data.Dataset[Any]):
-    """Samples that are there already."""
+    """Samples that cost nothing to make."""
 
     def __init__(self, size: int, tensors: bool = False) -> None:
         self.data = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
@@ -72,7 +72,7 @@ class Decoded(torch.utils.data.Dataset[Any]):
 
 
 class Encoded(Decoded):
-    """The files' bytes; decoding is the loader's."""
+    """The files' bytes, which the loader decodes."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -82,7 +82,7 @@ class Encoded(Decoded):
 
 
 class Callback:
-    """The same for DALI."""
+    """The files' bytes for DALI."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -93,7 +93,7 @@ class Callback:
 
 
 def cpu_seconds() -> float:
-    """Of this process and its descendants."""
+    """CPU time of this process and its descendants."""
     process = psutil.Process()
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(one.user + one.system for one in times)
@@ -119,18 +119,18 @@ def torchs(dataset: Any, **options: Any) -> Iterator[int]:
 
 
 def pools(dataset: Any) -> Iterator[int]:
-    """What the loader's first stage gets."""
-    from torchdali.python.mapped import ReadSamples
+    """The results that the loader's first stage gets."""
+    from torchdali.python.mapped_job import MapJob, MapRead
     from torchdali.python.sample import Structure
     from torchdali.workers import Task, WorkerPool
 
     structure = Structure.of(dataset[0])
-    pool = WorkerPool(ReadSamples(dataset), WORKERS)
+    pool = WorkerPool(MapJob(dataset), WORKERS)
 
     def tasks() -> Iterator[Task]:
         for number in iter(range(1 << 30)):
             rows = list(range(number * BATCH_SIZE, (number + 1) * BATCH_SIZE))
-            yield Task(number, (0, 0, rows, rows, structure))
+            yield Task(number, MapRead(0, 0, rows, rows, structure))
 
     for result in pool.run(tasks()):
         yield len(next(iter(result.columns.values())))
@@ -153,7 +153,7 @@ def dalis(paths: list[str]) -> Iterator[int]:
 
 
 def measure(batches: Iterator[int], seconds: float) -> tuple[float, float]:
-    """Samples a second, and CPU microseconds a sample."""
+    """Samples per second, and CPU microseconds per sample."""
     for _ in range(12):
         next(batches)
     samples, cpu, begin = 0, cpu_seconds(), time.perf_counter()

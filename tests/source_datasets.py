@@ -97,7 +97,7 @@ class Faulty(Plain):
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
             if self.fault == "type":
                 return "no number"
         return index
@@ -198,6 +198,34 @@ class Forever(Stream):
         while True:
             yield index
             index += 1
+
+
+class Numbers(IterableDataset):
+    """Fields of one number."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Any:
+        yield from ({"x": np.array([i], np.float32)} for i in range(self.n))
+
+
+class StatefulNumbers(Numbers):
+    """They know where they are."""
+
+    at = 0
+
+    def __iter__(self) -> Any:
+        while self.at < self.n:
+            self.at += 1
+            yield {"x": np.array([self.at - 1], np.float32)}
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
 
 
 class Callback:
@@ -302,7 +330,7 @@ class Itself:
             if self.fault == "kill":
                 os.kill(os.getpid(), 9)
             if self.fault == "hang":
-                time.sleep(60)
+                time.sleep(900)
         if self.n > N:
             raise StopIteration
         return self.n - 1
@@ -317,3 +345,28 @@ class Itself:
 def generate():
     for index in range(N):
         yield index, random.random()
+
+
+def bits() -> tuple[int, int, int]:
+    """31 random bits of Python, numpy and torch."""
+    return random.getrandbits(31), int(np.random.randint(2**31)), int(torch.randint(2**31, ()))
+
+
+class Bits(Plain):
+    def __getitem__(self, index: int) -> Any:
+        return index, *bits()
+
+
+class AskedBits:
+    """A callback: what it was asked, and random bits."""
+
+    def __call__(self, info: Any) -> Any:
+        if info.idx_in_epoch >= N:
+            raise StopIteration
+        return *info, *bits()
+
+
+def batches_of_bits(info: Any) -> Any:
+    if info.iteration >= 4:
+        raise StopIteration
+    return np.arange(3 + info.iteration), np.array([bits() for _ in range(3 + info.iteration)])

@@ -13,13 +13,15 @@ from torchdali.trainers.accelerate import tell_end, tell_pass
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, in_order, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 ACCUMULATE = 4
 CELLS = ["fresh", *matrix(1), "registered", "accumulated", "accumulated, resumed"]
 
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "accelerate_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "accelerate_job", folder, tmp_path_factory.mktemp, ["accelerate"])
 
 
 @pytest.fixture(scope="module")

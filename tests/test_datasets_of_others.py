@@ -97,6 +97,7 @@ def test_hugging_face_images(stored, num_workers):
     assert first["image"]["path"] == [None] * 4
 
 
+@pytest.mark.processes
 def test_hugging_face_streams_and_resumes(stored):
     def make(num_workers: int, **options: Any) -> td.DataLoader:
         return loader(stored, num_workers, shuffle=True, batch_size=6, output="dict", **options)
@@ -115,6 +116,7 @@ def test_another_dataset_is_no_place_for_a_state(images):
     loader(images).load_state_dict(state)
 
 
+@pytest.mark.processes
 def test_hugging_face_names_rows_and_formats(images):
     source = td.PythonDataset(
         images.select_columns(["image", "label"]), fields=["image", "file", "label"], ragged=["image"]
@@ -153,7 +155,7 @@ def test_hugging_face_sounds(tmp_path, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3, 4])
 def test_hugging_face_iterables_give_each_sample_once(images, num_workers):
-    """They share themselves among workers by their shards, of which there are three."""
+    """They share themselves among workers by their three shards."""
     stream = images.to_iterable_dataset(num_shards=3)
     next(iter(stream))  # as one looks at a dataset before it is used
     with loader(stream, num_workers, persistent_workers=num_workers == 2) as one:
@@ -174,6 +176,7 @@ def test_hugging_face_iterables_resume_by_their_state(images, num_workers):
     )
 
 
+@pytest.mark.processes
 def test_hugging_face_iterables_are_shuffled_anew_in_each_epoch(images):
     def texts(one: td.DataLoader) -> list[str]:
         return [text for batch in one for text in batch["text"]]
@@ -271,6 +274,7 @@ def test_coco_as_tensors(coco, num_workers):
             assert torch.equal(images.data[row, :, :, : 20 + i % 3], decoded(picture(i, "PNG")))
 
 
+@pytest.mark.processes
 def test_an_image_without_boxes(coco):
     """torchvision leaves its keys out, so the sample is unlike the others, and named."""
     data = wrap_dataset_for_transforms_v2(CocoDetection(coco, coco / "instances.json"), ["image_id", "boxes", "labels"])
@@ -279,6 +283,7 @@ def test_an_image_without_boxes(coco):
     assert "sample 9 in worker 0" in " ".join(caught.value.__notes__)
 
 
+@pytest.mark.processes
 def test_coco_decoded_by_dali(coco):
     """The images of a file are the same, whoever opened it, and so are the boxes."""
 
@@ -343,6 +348,7 @@ def test_voc(voc, num_workers):
     assert images.sizes.tolist() == [[24, 20], [24, 21], [24, 22], [24, 20]]
 
 
+@pytest.mark.processes
 def test_voc_decoded_by_dali(voc):
     """As torchdali's own dataset decodes the files."""
     transform = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()])
@@ -356,6 +362,7 @@ def test_voc_decoded_by_dali(voc):
         assert torch.equal(images, same) and names == [f"{i:06d}.jpg" for i in numbers.tolist()]
 
 
+@pytest.mark.processes
 def test_datasets_of_torch_around_them_resume(voc):
     def make(num_workers: int) -> td.DataLoader:
         data = torch.utils.data.ConcatDataset([EncodedVoc(voc, "2012", "train")] * 2)

@@ -12,10 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from .torchrun_jobs import finish, start
-from .trainer_jobs import Found
+from .launcher import finish, start
+from .trainer_jobs import FOLDER, Found
 from .trainer_jobs.common import BATCH_SIZE, expected_batches, matrix, read
 from .trainer_jobs.dcp_job import SAVE_AFTER, run_cells, train
+
+pytestmark = pytest.mark.processes
 
 
 @contextmanager
@@ -37,7 +39,7 @@ def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
     one, two = (tmp_path_factory.mktemp(f"dcp{processes}") for processes in (1, 2))
     with group_of_one():
         found = run_cells(folder, one, None)
-    finish(start("../trainer_jobs/dcp_job", 2, folder, two, one))
+    finish(start(FOLDER / "dcp_job.py", folder, two, one, processes=2))
     with group_of_one():
         for name, saved in (("other", "saved"), ("other, async", "async")):
             found[name] = train(one, folder, name, resume=Path(two, saved))

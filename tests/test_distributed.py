@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from torchdali.distributed import Shard, check_device, check_shard, default_num_threads, resolve_device, resolve_shard
+
+from .launcher import finish, start
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DALI_NUM_THREADS")
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
@@ -155,7 +154,7 @@ def test_default_num_threads_refuses(monkeypatch: pytest.MonkeyPatch, name: str,
         default_num_threads()
 
 
-# Two real processes, by torchrun
+# Two real processes
 
 PROGRAM = """
 import json, os, sys
@@ -201,22 +200,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found."""
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "program.py").write_text(PROGRAM)
-    root = Path(__file__).parent.parent
-    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    done = subprocess.run(
-        [*command, "--nproc-per-node=2", str(folder / "program.py"), str(folder)],
-        # No look-up of the host's name: it can take a minute where there is no network.
-        env={**environment, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    finish(start(folder / "program.py", folder, processes=2))
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.processes
 def test_two_processes_know_their_ranks(two: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(two):
         assert found["environment"] == found["group"] == found["submesh"] == [rank, 2]
@@ -227,6 +215,7 @@ def test_two_processes_know_their_ranks(two: list[dict[str, Any]]) -> None:
         assert found["late"] == 3
 
 
+@pytest.mark.processes
 def test_meshes_that_are_no_data_parallel_group(two: list[dict[str, Any]]) -> None:
     for rank, found in enumerate(two):
         assert found["two dimensions"] == (
@@ -242,6 +231,7 @@ def numbers(*batches: list[int]) -> list[int]:
     return list(itertools.chain(*batches))
 
 
+@pytest.mark.processes
 def test_two_processes_share_an_epoch(two: list[dict[str, Any]]) -> None:
     alone = two[0]["streams"][2]  # by a mesh of one, in which both take all
     assert alone == two[1]["streams"][2] and sorted(numbers(*alone["batches"])) == list(range(21))

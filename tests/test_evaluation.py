@@ -10,6 +10,8 @@ import pytest
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.evaluation_job import BATCH_SIZES, SAMPLES
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:

@@ -12,10 +12,12 @@ from tqdm import tqdm
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import expected_batches, make_loader, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "ignite_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "ignite_job", folder, tmp_path_factory.mktemp, ["ignite.engine", "ignite.handlers"])
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ def flat(batches: Any) -> list[int]:
 # Workers and ranks
 
 
+@pytest.mark.processes
 def test_one_worker_is_as_none():
     """And start methods make no difference; with more workers they take turns, batch by batch."""
     assert_same_stream(
@@ -65,6 +66,7 @@ def test_one_worker_is_as_none():
         assert numbers(one)[:3] == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14]]
 
 
+@pytest.mark.processes
 def test_as_torchs_loader():
     """A dataset that shares itself gives the batches that torch's loader makes of it."""
     theirs = torch.utils.data.DataLoader(
@@ -87,6 +89,7 @@ def test_ranks_and_workers_give_each_sample_once(cls, num_workers):
     assert sorted(got) == list(range(N))
 
 
+@pytest.mark.processes
 def test_a_dataset_that_shares_everything_by_itself():
     class Rank(S.SharedStream):
         def __iter__(self) -> Any:
@@ -99,6 +102,7 @@ def test_a_dataset_that_shares_everything_by_itself():
         assert len(flat(one)) < N
 
 
+@pytest.mark.processes
 def test_random_numbers_depend_on_the_place_alone():
     def drawn(one: td.DataLoader) -> list[float]:
         return list(itertools.chain(*(batch[1].tolist() for batch in one)))
@@ -138,6 +142,7 @@ def test_resumes_at_every_step_by_a_replay(num_workers):
     assert_resumes_exactly(lambda: loader(S.Stream(), num_workers), epochs=1)
 
 
+@pytest.mark.processes
 def test_resumes_on_a_rank():
     assert_resumes_exactly(lambda: loader(S.StatefulStream(40), 2, rank=1, world_size=2), epochs=1)
 
@@ -172,6 +177,7 @@ def test_a_dataset_that_was_looked_at_before(num_workers):
         assert sorted(flat(one)) == list(range(N))
 
 
+@pytest.mark.processes
 def test_the_state_is_nested_and_plain():
     with loader(S.StatefulStream(), 2) as one:
         assert one.state_dict()["iterable"] == ""
@@ -199,6 +205,7 @@ def test_the_state_is_nested_and_plain():
             assert loaded == state  # nothing of it was changed
 
 
+@pytest.mark.processes
 def test_the_state_follows_the_batches_and_not_the_workers():
     """Workers are ahead by their prefetching; the state is not."""
     with loader(S.StatefulStream(), 2, prefetch_factor=4) as one:
@@ -209,6 +216,7 @@ def test_the_state_follows_the_batches_and_not_the_workers():
         del batches
 
 
+@pytest.mark.processes
 def test_no_place_for_a_state():
     with loader(S.StatefulStream(), 2) as one:
         next(iter(one))
@@ -226,6 +234,7 @@ def test_no_place_for_a_state():
         loader(S.Stream(), 2).load_state_dict(state)
 
 
+@pytest.mark.processes
 def test_a_replay_warns_of_its_samples():
     with loader(S.Stream(), 1) as one:
         batches = iter(one)
@@ -252,9 +261,7 @@ def test_endless_ones_go_on(num_workers):
             next(batches)
         state = one.state_dict()
         rest = [next(batches).tolist() for _ in range(4)]
-        begin = time.monotonic()
         one.close()
-        assert time.monotonic() - begin < 1
     with loader(Counter(), num_workers) as one:
         one.load_state_dict(state)
         assert numbers(itertools.islice(one, 4)) == rest
@@ -290,19 +297,20 @@ def test_stop_iteration_in_a_generator_is_an_error(num_workers):
             next(batches)
 
 
+@pytest.mark.processes
 def test_a_worker_that_dies_is_named():
     with loader(td.IterableSource(S.Itself("kill")), 1) as one:
         batches = iter(one)
         next(batches), next(batches)
-        begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match=r"killed by SIGKILL.* sample 9") as caught:
             list(batches)
-        assert time.monotonic() - begin < 1 and caught.value.worker == 0
+        assert caught.value.worker == 0
     assert not [p for p in psutil.Process().children() if p.pid == caught.value.pid]
 
 
+@pytest.mark.processes
 def test_a_sample_that_hangs_is_named():
-    with loader(td.IterableSource(S.Itself("hang")), 1, timeout=0.5) as one:
+    with loader(td.IterableSource(S.Itself("hang")), 1, timeout=2) as one:
         batches = iter(one)
         next(batches), next(batches)
         with pytest.raises(LoaderTimeoutError, match="sample 9") as caught:
@@ -324,10 +332,11 @@ def test_wrong_words():
         td.IterableSource(S.Stream(), shard="both")
     with pytest.raises(TypeError, match="list_iterator can be iterated only once"):
         td.IterableSource(iter([1, 2]))
-    with pytest.raises(TypeError, match="an iterable is needed, got int"):
+    with pytest.raises(TypeError, match="dataset must be an iterable, got int"):
         td.IterableSource(3)
 
 
+@pytest.mark.processes
 def test_fields_and_places():
     source = td.IterableSource(S.Stream(), fields=["number", "index", "drawn", "valid"])
     with loader(source, 1, output="dict") as one:
@@ -341,7 +350,7 @@ def test_fields_and_places():
 
 
 def consumed(dataset: Any, steps: int, num_workers: int, state: Any = None, **options: Any) -> tuple[list[int], Any]:
-    """The samples of some batches, and the state behind them."""
+    """The samples of some batches, and the state after them."""
     with loader(dataset, num_workers, **options) as one:
         if state is not None:
             one.load_state_dict(state)
@@ -358,7 +367,10 @@ def test_the_state_is_the_same_on_all_ranks_and_goes_on_on_another_number(cls, n
     n = 60
     parts = [consumed(cls(n), steps, num_workers, rank=rank, world_size=3) for rank in range(3)]
     seen = [number for got, _ in parts for number in got]
-    assert sorted(seen) == list(range(12 * steps)) or num_workers == 2
+    # Workers take turns, batch by batch: the first one of each rank has had its samples before the second one.
+    workers = max(1, num_workers)
+    turns = [len(range(worker, steps, workers)) for worker in range(workers)]
+    assert sorted(seen) == [i for i in range(n) if i // (3 * workers) < 4 * turns[i % workers]]
     assert parts[0][1] == parts[1][1] == parts[2][1]
     for world_size in (1, 2, 4):
         rest = [
@@ -394,13 +406,13 @@ def test_the_state_of_a_dataset_that_shares_itself_among_ranks_is_its_ranks_own(
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_error_at_another_ranks_sample_costs_no_batch(num_workers):
-    """Sample 9 is rank 1's; rank 0 passes it behind its batch, which it gets, and the error with the next."""
+    """Sample 9 is rank 1's; rank 0 passes it after its batch: it gets the batch, and the error with the next one."""
     with loader(td.IterableSource(S.Itself("raise")), num_workers, batch_size=5, rank=0, world_size=2) as one:
         batches = iter(one)
         assert numbers([next(batches)]) == [[0, 2, 4, 6, 8]]
         with pytest.raises(LookupError, match="sample 9 is lost"):
             next(batches)
-        assert next(batches)[:3].tolist() == [11, 13, 15]  # what is lost is nobody's turn, on no rank
+        assert next(batches)[:3].tolist() == [11, 13, 15]  # the lost sample takes no rank's turn
 
 
 # Datasets as people write them
@@ -436,7 +448,7 @@ class OneShot(torch.utils.data.IterableDataset[int]):
 
 
 class Again(torch.utils.data.IterableDataset[int]):
-    """An iterator that begins again when it is asked behind its end."""
+    """An iterator that begins again when it is asked after its end."""
 
     def __iter__(self) -> Any:
         self.at = -1
@@ -494,6 +506,7 @@ def test_drop_last_gives_all_ranks_as_many_batches(n, num_workers):
         assert n + 60 - seen < 2 * world_size * batch_size * max(1, num_workers)
 
 
+@pytest.mark.processes
 def test_a_worker_without_samples_is_no_error_and_no_sample_at_all_is_one():
     class Late(torch.utils.data.IterableDataset[int]):
         def __iter__(self) -> Any:

@@ -7,41 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as L
-import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator, skip_first_batches
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import IterableDataset
 
 import torchdali as td
 from torchdali.lightning import DataModule
 
+from .source_datasets import Numbers, StatefulNumbers
 
-class Numbers(IterableDataset[Any]):
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from ({"x": np.array([i], np.float32)} for i in range(self.n))
-
-
-class StatefulNumbers(Numbers):
-    at = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        while self.at < self.n:
-            self.at += 1
-            yield {"x": np.array([self.at - 1], np.float32)}
-        self.at = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.at = state["at"]
+pytestmark = pytest.mark.slow
 
 
 def loader(dataset: Any, **options: Any) -> td.DataLoader:
@@ -78,12 +56,12 @@ def test_an_error_ahead_costs_no_batch(accelerator: Any) -> None:
     class Fails(Numbers):
         def __iter__(self) -> Iterator[Any]:
             yield from super().__iter__()
-            raise LookupError("behind the batch")
+            raise LookupError("after the batch")
 
     accelerator()
     batches = iter(loader(Fails(4)))
     assert firsts([next(batches)]) == [0]
-    with pytest.raises(LookupError, match="behind the batch"):
+    with pytest.raises(LookupError, match="after the batch"):
         next(batches)
 
 

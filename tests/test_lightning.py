@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import signal
-import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
@@ -24,6 +22,7 @@ import torchdali.lightning
 from torchdali.lightning import DataModule
 
 from .conftest import our_threads
+from .launcher import ROOT, finish, start
 from .lightning_job import (
     CLIENTS,
     MODELS,
@@ -38,18 +37,18 @@ from .lightning_job import (
     module,
     trainer,
 )
-from .torchrun_jobs import ROOT, SET_BY_TORCHRUN, finish, start
 
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{message}")
-    for message in (
-        r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning, with a new torch
-        "The number of training batches .* is smaller than the logging interval",
-    )
+    pytest.mark.processes,
+    pytest.mark.filterwarnings(
+        r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated"
+    ),  # Lightning, with a new torch
+    pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than the logging interval"),
 ]
 
 no_validation = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 
+IMPORTS = ["lightning.pytorch", "pytorch_lightning", "torchdali.lightning", "torchdali.configs"]
 N = 22  # of the folder
 STEPS = 6  # of 4, the last of 2
 
@@ -358,12 +357,6 @@ def test_no_package_is_an_error_that_helps(monkeypatch):
         torchdali.lightning._find_base()
 
 
-def test_torchdali_imports_no_lightning():
-    check = "import sys, torchdali; assert not {'lightning', 'pytorch_lightning'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 # LightningCLI
 
 
@@ -398,10 +391,8 @@ def test_a_killed_recipe_ends_with_the_same_weights(recipe, tmp_path):
     main, arguments = recipe
     main(arguments(tmp_path / "whole"))
     assert not (ROOT / "checkpoints").exists()  # Lightning's own
-    kill = [sys.executable, "recipes/lightning_module.py", *arguments(tmp_path / "killed", "--kill_at_step=7")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as here: other sums would differ in their last bits
-    killed = subprocess.run(kill, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    options = arguments(tmp_path / "killed", "--kill_at_step=7")
+    finish(start("recipes/lightning_module.py", *options, preload=IMPORTS), -signal.SIGKILL)
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["last.ckpt"]
     main(arguments(tmp_path / "killed"))
     one, other = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("whole", "killed"))
@@ -434,19 +425,10 @@ def jobs(tmp_path_factory):
     """The folders of jobs on two processes, by who starts them."""
     folder = td.testing.make_image_folder(tmp_path_factory.mktemp("folder"), classes=2, per_class=11)
     out = {name: tmp_path_factory.mktemp(name) for name in ("torchrun", "launcher", "spawn")}
-    clean = {name: value for name, value in os.environ.items() if name not in SET_BY_TORCHRUN}
-    clean |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    running = [start(f"../{JOB.stem}", 2, folder, out["torchrun"], "torchrun")]
-    for name in ("launcher", "spawn"):
-        command = [sys.executable, str(JOB), str(folder), str(out[name]), name]
-        running.append(subprocess.Popen(command, env=clean, stderr=subprocess.PIPE, text=True))
-    try:
-        for job in running:
-            finish(job, 240)
-    finally:
-        for job in running:
-            job.terminate()
-            job.wait(60)
+    processes = {"torchrun": 2}
+    running = [start(JOB, folder, out[name], name, processes=processes.get(name), preload=IMPORTS) for name in out]
+    for job in running:
+        finish(job)
     return {"folder": folder, **out}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import skip_first_batches
 from torch.utils.data import DistributedSampler
 
 import torchdali as td
@@ -39,7 +40,12 @@ def dataset(folder):
         ({"timeout": -1}, ValueError, "timeout must be a number of seconds, at least 0, got -1"),
         ({"prefetch_factor": -1}, ValueError, "prefetch_factor must be at least 0"),
         ({"num_threads": 0}, ValueError, "num_threads must be at least 1"),
-        ({"pad_value": "x"}, TypeError, "pad_value must be a number, got 'x'"),
+        ({"pad_value": "x"}, TypeError, "pad_value must be a number, or a dict of numbers by field, got 'x'"),
+        ({"pad_value": {"image": "x"}}, TypeError, "pad_value must be a number, .*, got 'x' in the dict"),
+        ({"pad_value": {"images": 1}}, ValueError, "must name fields among image, label, got 'images' .did you mean"),
+        ({"pad_value": -1}, ValueError, "must fit .*, got -1 for 'image', which is uint8: .*pad_value={'label': -1}"),
+        ({"pad_value": -100}, ValueError, "must fit .*, got -100 for 'image', which is uint8"),
+        ({"pad_value": {"image": 256}}, ValueError, "pad_value of 'image' must fit its dtype, uint8, got 256"),
         ({"mesh": 3}, TypeError, "mesh must be a torch DeviceMesh, got 3"),
         ({"pad_multiple": 0}, ValueError, "pad_multiple must be at least 1"),
         ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, world_size\), got rank=2 world_size=2"),
@@ -239,7 +245,7 @@ def test_what_trainers_read(dataset):
     """research: Lightning, Accelerate, Ignite and DCP read these, on a class that is not torch's."""
     loader = td.DataLoader(dataset, 4, shuffle=True, device="cpu", transform=T.Resize((8, 8)))
     assert not isinstance(loader, torch.utils.data.DataLoader)
-    assert loader.num_workers == 0 and loader.prefetch_factor is None and loader.timeout == 0 and loader.in_order
+    assert loader.num_workers == 0 and loader.prefetch_factor == 2 and loader.timeout == 120 and loader.in_order
     assert len(loader.dataset) == len(loader.sampler) == 22 and loader.dataset.classes == ["class_0", "class_1"]
     assert loader.dataset[3][1] == dataset[3][1]
     loader.sampler.set_epoch(3)
@@ -260,9 +266,7 @@ def test_a_torch_loader_over_the_tokens_is_an_exact_skip(dataset):
     for skip in range(7):
         loader = make()
         loader.batch_sampler.set_epoch(2)
-        tokens = [token for k, token in enumerate(loader.batch_sampler) if k >= skip]
-        torchs = torch.utils.data.DataLoader(loader.dataset, batch_sampler=tokens, collate_fn=loader.collate_fn)
-        rest = [images for images, _ in torchs]
+        rest = [images for images, _ in skip_first_batches(loader, skip)]
         assert len(rest) == 6 - skip and all(torch.equal(a, b) for a, b in zip(rest, whole[skip:], strict=True))
 
 

@@ -39,7 +39,8 @@ import torchdali as td
 from torchdali import transforms as T
 
 from . import test_gpu
-from .torchrun_jobs import ROOT
+from .launcher import ROOT
+from .patience import wait_until
 
 GUIDE = (ROOT / "recipes" / "README.md").read_text()
 TESTED: dict[str, Callable[..., None]] = {}
@@ -156,6 +157,7 @@ def test_an_image_folder(folder: Path) -> None:
     assert sorted(shuffled) == list(range(22)) != shuffled
 
 
+@pytest.mark.processes
 @row("a map-style `Dataset`")
 def test_a_map_style_dataset(folder: Path) -> None:
     expected = read(td.ImageFolder(folder), transform=T.Resize(SIZE))
@@ -165,6 +167,7 @@ def test_a_map_style_dataset(folder: Path) -> None:
     assert values(batches, "text")[0] == Path(td.ImageFolder(folder).paths[0]).stem
 
 
+@pytest.mark.processes
 @row("an `IterableDataset`")
 def test_an_iterable_dataset() -> None:
     theirs = torch.utils.data.DataLoader(Count(), 4)
@@ -200,6 +203,7 @@ def test_compositions(folder: Path) -> None:
     assert np.count_nonzero(found < 15) == 14 and len(found) == 20
 
 
+@pytest.mark.processes
 @row("`num_workers=8`")
 def test_workers(folder: Path) -> None:
     assert values(read(Encoded(folder), transform=T.Resize(SIZE), num_workers=3), "label") == [0] * 11 + [1] * 11
@@ -226,10 +230,11 @@ class Worker(Dataset[int]):
 
 class Slow(Worker):
     def __getitem__(self, index: int) -> dict[str, int]:
-        time.sleep(30)
+        time.sleep(900)
         return super().__getitem__(index)
 
 
+@pytest.mark.processes
 @row("`worker_init_fn`, `persistent_workers`, `multiprocessing_context`, `prefetch_factor`, `timeout`")
 def test_options_of_workers() -> None:
     names = {"worker_init_fn": remember, "persistent_workers": True, "prefetch_factor": 3, "timeout": 30}
@@ -246,6 +251,7 @@ def test_options_of_workers() -> None:
         list(loader)
 
 
+@pytest.mark.processes
 @row("`get_worker_info()`")
 def test_worker_info() -> None:
     batches = read(Worker(), num_workers=2, batch_size=2)
@@ -505,9 +511,7 @@ def test_prefetching(folder: Path) -> None:
         made.clear()
         with make(files(folder), 1, prefetch_factor=depth, transform=body) as loader:
             next(iterator := iter(loader))
-            deadline = time.monotonic() + 10
-            while len(made) < 1 + depth and time.monotonic() < deadline:
-                time.sleep(0.01)
+            assert wait_until(lambda: len(made) >= 1 + depth)  # noqa: B023
             time.sleep(0.1)  # more are not made
             assert 1 + depth <= len(made) <= 2 + depth
             del iterator
@@ -567,6 +571,7 @@ class Callback:
         return np.array([self.order[info.idx_in_epoch]], np.int64)
 
 
+@pytest.mark.processes
 @row("`fn.external_source(source=callback, batch=False, parallel=True)`, `py_num_workers=4`")
 def test_callbacks() -> None:
     @pipeline_def(batch_size=5, num_threads=1, device_id=None, py_num_workers=2, py_start_method="fork")

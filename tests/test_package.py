@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import re
@@ -11,6 +12,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import torchdali
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +21,7 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks batch fingerprint signature",
+    "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "distributed agreement storage paths",
     "order": "state order drawn",
@@ -30,7 +33,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "iterator loader",
+    "loader": "option iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }
@@ -43,6 +46,7 @@ def group_of(name: str) -> int:
     return number
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip("."): path
@@ -107,6 +111,7 @@ def test_each_dependency_has_its_reason():
             assert re.search(rf'"{re.escape(dependency)}",? +# \w', text), f"{dependency} has no reason beside it"
 
 
+@pytest.mark.processes
 def test_types_and_lint():
     for command in (["mypy"], ["ruff", "check", "."], ["ruff", "format", "--check", "."]):
         done = subprocess.run(

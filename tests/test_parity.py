@@ -163,7 +163,7 @@ def test_decoding(path):
 def test_decoding_a_window_is_cropping_the_whole(crop):
     paths = [*PHOTOS, *ODD, *ROTATED]
     fused, whole = loader_of(paths, crop, batch_size=4), loader_of(paths, batch_size=4)
-    assert fused._plan.fused and not whole._plan.fused
+    assert fused._compiled().fused and not whole._compiled().fused
     for epoch in range(3):
         fused.set_epoch(epoch)
         for index, (image, pixels) in enumerate(zip(images_of(fused), images_of(whole), strict=True)):

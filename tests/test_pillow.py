@@ -80,15 +80,15 @@ def dali(encoded: np.ndarray, *window: Any) -> np.ndarray:
             out = ndd.decoders.image_slice(batch, start, shape, axes=[0, 1], device="cpu")
         else:
             out = ndd.decoders.image(batch, device="cpu")
-        return _dali.Rows(out).arrays()[0].copy()
+        return _dali.Output(out).arrays()[0].copy()
 
 
 def dali_sizes(encoded: list[np.ndarray]) -> list[tuple[int, int]]:
     """(height, width) as DALI reads them from the headers, after EXIF orientation."""
     ndd = _dali.dynamic()
     with ndd.EvalMode.sync_cpu:
-        shapes = _dali.Rows(ndd.peek_image_shape(ndd.as_batch(encoded))).array()
-    return [(height, width) for height, width, _ in shapes.tolist()]
+        shapes = _dali.Output(ndd.peek_image_shape(ndd.as_batch(encoded))).arrays()
+    return [(height, width) for height, width, _ in np.array(shapes).tolist()]
 
 
 def difference(one: np.ndarray, two: np.ndarray) -> int:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from torchdali.rand import Rand, derive, fold, mix, shard_seed
+from torchdali.rand import Key, Rand, derive, fold, mix, shard_seed
 
 # Each statistical test has a fixed seed, so it passes always or never; a fair generator fails one in 10,000 of them.
 SIGNIFICANCE = 1e-4
@@ -326,3 +326,24 @@ def test_extreme_seeds_and_samples_warn_of_nothing() -> None:
         rand.integers(-(2**63), 2**63 - 1)
         # numpy would make floats of this list.
         assert np.array_equal(Rand(seed, epoch, [0, 2**64 - 1, 2**63]).words(), Rand(seed, epoch, keys).words())
+
+
+def test_no_key_is_renumbered():
+    """The stream and every state depend on them; a new purpose adds a line here."""
+    assert {key.name: int(key) for key in Key} == {
+        "SHUFFLE": 0x0DE5,
+        "DRAWN": 0xD4A3,
+        "REPEATED": 0x4E9A,
+        "WEIGHTED": 0x3E16,
+        "CLASSES": 0xC1A5,
+        "WITHIN_CLASS": 0xC1A6,
+        "MIX": 0x313C,
+        "WITHIN_PART": 0x313D,
+        "WITHIN_BUCKET": 0xB0C4,
+        "BATCHES": 0xB0C5,
+        "READER": 0x4EAD,
+        "SHARD": 0x5EED,
+        "CHILD": 0xC41D,
+        "SUBSTITUTE": 0xBAD,
+    }
+    assert len({int(key) for key in Key}) == len(Key.__members__)  # and no two are one

@@ -17,7 +17,8 @@ from PIL import Image, ImageDraw
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.readers.coco import COCO, run_lengths
+from torchdali.formats.coco import run_lengths
+from torchdali.readers.coco import COCO
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, sample_digests
 
 N = 13
@@ -384,6 +385,7 @@ def test_masks_of_which_dali_dies(make, changed, mask, expected, kind):
     assert len(read(make(doc))) == N  # nobody looks at masks that are not asked for
 
 
+@pytest.mark.processes
 def test_dali_dies_of_run_lengths(pictures, tmp_path):
     """Why they are checked."""
     doc = document()
@@ -435,18 +437,18 @@ def test_sizes_are_needed_for_ratios(make):
 def test_json_that_is_not_whole(make):
     text = json.dumps(document(), ensure_ascii=False)
     for cut in (text[: len(text) // 2], text[:-1]):
-        with pytest.raises(ValueError, match=r"json, byte \d+: no JSON"):
+        with pytest.raises(ValueError, match=r"json, byte \d+: not JSON"):
             make(cut)
-    with pytest.raises(ValueError, match=rf"json, byte {len(text.encode())}: no JSON: Extra data"):
+    with pytest.raises(ValueError, match=rf"json, byte {len(text.encode())}: not JSON: Extra data"):
         make(text + "and more")
-    with pytest.raises(ValueError, match="no JSON: NaN is no number"):
+    with pytest.raises(ValueError, match="not JSON: NaN is not a number"):
         make(text.replace("8.25", "NaN"))
     for value, expected in [
         ("1e400", "Out of range"),
         ("9" * 400, "too large"),
         ('"\\ud83d"', "surrogates not allowed"),
     ]:
-        with pytest.raises(ValueError, match=f"no JSON: .*{expected}"):
+        with pytest.raises(ValueError, match=f"not JSON: .*{expected}"):
             make(text.replace('"license": 3', f'"license": {value}', 1))
     fine = text.replace('"license": 3', '"license": [1e-300, 1e300, "\\ud83d\\ude00 7e400"]', 1)
     assert [len(boxes) for _, boxes, _ in read(make(fine))] == [i % 3 for i in range(N)]

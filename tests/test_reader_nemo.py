@@ -230,19 +230,19 @@ def test_prefetch_gives_one_stream(loader):
     "values, expected",
     [
         (dict(audio_filepath=...), "audio_filepath is missing"),
-        (dict(audio_filepath=None), "audio_filepath must be a text, got None"),
+        (dict(audio_filepath=None), "audio_filepath must be a string, got None"),
         (dict(audio_filepath=""), "audio_filepath must be a path"),
         (dict(text=...), "text is missing"),
-        (dict(text=None), "text must be a text, got None"),
-        (dict(text=3), "text must be a text, got 3"),
-        (dict(text="\0"), "text must be a text"),
-        (dict(text="\ud83d"), "no JSON: .* surrogates not allowed"),
-        (dict(other=["\ud83d"]), "no JSON: .* surrogates not allowed"),
+        (dict(text=None), "text must be a string, got None"),
+        (dict(text=3), "text must be a string, got 3"),
+        (dict(text="\0"), "text must be a string"),
+        (dict(text="\ud83d"), "not JSON: .* surrogates not allowed"),
+        (dict(other=["\ud83d"]), "not JSON: .* surrogates not allowed"),
         (dict(duration=None), "duration must be a number of seconds, got None"),
         (dict(duration="3"), "duration must be a number of seconds, got '3'"),
         (dict(duration=0), "duration must be a number of seconds, got 0"),
         (dict(offset=-1), "offset must be a number of seconds, got -1"),
-        (dict(offset=1e6), r"the offset 1000000.0 is behind the end of .*02.wav, which lasts 0.029 seconds"),
+        (dict(offset=1e6), r"the offset 1000000.0 is after the end of .*02.wav, which lasts 0.029 seconds"),
     ],
 )
 def test_lines_that_would_be_wrong(make, lines, values, expected):
@@ -258,10 +258,10 @@ def test_lines_that_would_be_wrong(make, lines, values, expected):
 def test_lines_that_are_no_json(make, lines):
     whole = json.dumps(lines[1])
     for bad, expected in [
-        (whole[:-5], "no JSON"),
-        (whole + " {}", "no JSON: Extra data"),
+        (whole[:-5], "not JSON"),
+        (whole + " {}", "not JSON: Extra data"),
         ("[1]", r"an object was expected, got \[1\]"),
-        (whole.replace(str(lines[1]["duration"]), "NaN"), "no JSON: NaN is no number there"),
+        (whole.replace(str(lines[1]["duration"]), "NaN"), "not JSON: NaN is not a number in JSON"),
     ]:
         with pytest.raises(ValueError, match=rf"line 2 \(byte \d+\): {expected}"):
             make([lines[0], bad, lines[2]])
@@ -276,6 +276,7 @@ def test_what_nobody_asks_for_may_be_missing(make, lines):
         make(lines, read_text=False, max_duration=5)
 
 
+@pytest.mark.processes
 def test_dali_dies_of_null(make, lines, tmp_path):
     """Why lines are checked."""
     path = tmp_path / "null.json"

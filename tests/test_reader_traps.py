@@ -49,10 +49,14 @@ def write(tmp_path):
         ({"prefetch_queue_depth": 0}, ValueError, "prefetch_queue_depth must be"),
         ({"shuffle": True}, ValueError, '"full", "window" or False'),
         ({"virtual_shards": 0}, ValueError, "virtual_shards must be"),
-        ({"fields": ("image",)}, ValueError, "outputs of File in their order"),
-        ({"fields": ("image", "image")}, ValueError, "in their order"),
+        (
+            {"fields": ("image",)},
+            ValueError,
+            "fields must be 2 different names, one for each of image, label in this order",
+        ),
+        ({"fields": ("image", "image")}, ValueError, "2 different names"),
         ({"fields": ("image", "label", "path")}, ValueError, "does not tell"),
-        ({"kinds": {"photo": "encoded"}}, ValueError, "kinds must name fields"),
+        ({"kinds": {"photo": "encoded"}}, ValueError, "kinds must be of the fields"),
     ],
 )
 def test_options(write, options, error, match):
@@ -77,7 +81,7 @@ def test_the_loader_leaves_the_order_to_the_reader(write):
 )
 def test_no_odd_number_reaches_dali(generator, epoch, age):
     """It loops for ever on some of them, and takes the others."""
-    with pytest.raises(ValueError, match="no state of a reader"):
+    with pytest.raises(ValueError, match="not a state of a reader"):
         reader_state(generator, epoch, age)
 
 
@@ -164,7 +168,7 @@ def test_arrays_of_two_dtypes_do_not_mix(tmp_path):
         np.save(paths[-1], np.ones(2, np.float32 if i < 2 else np.float64))
     reader = readers.Numpy(files=paths[:2], virtual_shards=2)
     reader.options["files"] = paths  # as if they had come later
-    with pytest.raises(ReaderError, match="one dtype"):
+    with pytest.raises(td.FieldTypeError, match="must be float32 with 1 dimension, as in sample 0, got float64"):
         list(td.DataLoader(reader, batch_size=4, device="cpu"))
 
 
@@ -229,6 +233,7 @@ def test_webdataset_damaged(write, tmp_path):
         make()
 
 
+@pytest.mark.processes
 def test_webdataset_index(write, tmp_path):
     from wds2idx import IndexCreator
 
@@ -242,7 +247,7 @@ def test_webdataset_index(write, tmp_path):
     assert len(list(make(index_paths=indexes))) == N
     with pytest.raises(ValueError, match="one for each tar"):
         make(index_paths=indexes[:1])
-    with pytest.raises(ValueError, match=r"does not belong to|points behind"):
+    with pytest.raises(ValueError, match=r"does not belong to|points beyond"):
         make(index_paths=indexes[1:] + indexes[:1])
 
 
@@ -294,7 +299,7 @@ def test_tfrecord_files(write):
     with pytest.raises(ValueError, match=r"1\.tfrecord is cut off: the record at offset \d+"):
         make()
     path.write_bytes(whole[:8] + bytes(4) + whole[12:])
-    with pytest.raises(ValueError, match=r"1\.tfrecord is no TFRecord at offset 0"):
+    with pytest.raises(ValueError, match=r"1\.tfrecord is not a TFRecord at offset 0"):
         make()
     path.write_bytes(whole)
     index = root / "wrong.idx"
@@ -316,7 +321,7 @@ def test_recordio_files(write):
     assert len(list(reader)) == N
     data = (root / "data.rec").read_bytes()
     (root / "data.rec").write_bytes(struct.pack("<I", 7) + data[4:])
-    with pytest.raises(ValueError, match=r"data\.rec is no RecordIO at offset 0"):
+    with pytest.raises(ValueError, match=r"data\.rec is not RecordIO at offset 0"):
         readers.MXNet(path=root / "data.rec")
 
 
@@ -399,5 +404,5 @@ def test_no_paths_and_no_arrays(tmp_path):
     with pytest.raises(TypeError, match="paths must be one path or several, got 3"):
         td.TarDataset(3, ["jpg"])
     (tmp_path / "x.npy").write_bytes(b"text")
-    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file"):
+    with pytest.raises(ValueError, match=r"x\.npy is not a \.npy file"):
         readers.Numpy(file_root=tmp_path)

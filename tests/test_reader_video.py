@@ -12,7 +12,8 @@ import torch
 from astropy.io import fits
 
 import torchdali as td
-from torchdali.readers.fits import Fits, count_hdus
+from torchdali.formats.fits import count_hdus
+from torchdali.readers.fits import Fits
 from torchdali.readers.video import ExperimentalVideo, Video, VideoResize
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, garble_file, truncate_file
 

@@ -136,8 +136,8 @@ def as_bytes(case: Case) -> dict[str, str]:
     return {name: "array" for name, kind in case.make().kinds.items() if kind == "encoded"}
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "prefetch"), [("eager", 2), ("pipeline", 0)])
 def test_resumes_at_every_step(case, make, engine, prefetch):
     if not case.images and engine == "pipeline":
         engine = "auto"  # there is nothing for DALI to do behind the reader
@@ -156,6 +156,7 @@ def test_engines_and_prefetch_give_one_stream(case, make):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_resume_with_another_batch_size(make, world_size):
     options = dict(shuffle="window", initial_fill=3)
@@ -164,6 +165,7 @@ def test_ranks_resume_with_another_batch_size(make, world_size):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_virtual_shards_resume_with_another_world_size(make, world_size):
     options = dict(shuffle="window", initial_fill=3, virtual_shards=6)
@@ -213,6 +215,7 @@ def test_random_numbers_are_those_of_the_position(case, make):
     )  # fmt: skip
 
 
+@pytest.mark.processes
 def test_in_torchs_dataloader(case):
     reader = case.make()
     loader = torch.utils.data.DataLoader(reader, batch_size=None)

@@ -6,10 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +13,37 @@ import pytest
 import torch
 import transformers
 
-ROOT = Path(__file__).parent.parent
+from .launcher import ROOT, Program, finish, start
 
-
-def begin(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def end(job: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        out, errors = job.communicate(timeout=200)
-    finally:
-        job.kill()
-    return subprocess.CompletedProcess(job.args, job.returncode, out, errors)
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return end(begin(*arguments))
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("digits")
-    done = run("scripts/make_digits.py", "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert len(list(out.glob("train/*/*.png"))) == 1437 and len(list(out.glob("val/*/*.png"))) == 360
-    return out
+NEEDED = ["torchdali.configs"]
 
 
 def training(digits: Path, out: Path, *options: str) -> list[str]:
-    """The command line of a short training."""
+    """The options of a short training."""
     return [
-        "recipes/image_classification.py", "--config", "configs/image_classification/tiny.yaml",
+        "--config", "configs/image_classification/tiny.yaml",
         f"--data.root={digits}", f"--train.output={out}", f"--train.stream_log={out}.{{rank}}.jsonl",
         "--train.device=cpu", *options,
     ]  # fmt: skip
+
+
+def begin(*options: str, processes: int | None = None) -> Program:
+    return start("recipes/image_classification.py", *options, processes=processes, preload=NEEDED)
 
 
 def log_of(out: Path, rank: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(f"{out}.{rank}.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.processes
 def test_a_killed_training_goes_on(digits, tmp_path):
     """With the very next batch, to the same weights; and on two processes with the same samples."""
     whole, killed, two = (tmp_path / name for name in ("whole", "killed", "two"))
     uninterrupted = begin(*training(digits, whole))
-    killed_by_itself = end(begin(*training(digits, killed, "--train.kill_at_step=15")))
-    assert killed_by_itself.returncode == -signal.SIGKILL and end(uninterrupted).returncode == 0
+    finish(begin(*training(digits, killed, "--train.kill_at_step=15")), -signal.SIGKILL)
     shutil.copytree(killed, two)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
-    jobs = begin(*training(digits, killed)), begin(*launcher, *training(digits, two))
-    for job in map(end, jobs):
-        assert job.returncode == 0, job.stderr
+    for job in (begin(*training(digits, killed)), begin(*training(digits, two), processes=2), uninterrupted):
+        finish(job)
 
     steps, log = log_of(whole), log_of(killed)
     assert log[:15] == steps[:15] and log[15:] == steps[12:]  # saved at step 12
@@ -91,27 +59,29 @@ def test_a_killed_training_goes_on(digits, tmp_path):
     assert results[0]["steps"] == results[1]["steps"] == len(steps) and results[1]["accuracy"] > 0.3
 
 
+@pytest.mark.processes
 def test_config_mistakes_are_named(digits, tmp_path):
     mistakes = {
         "--data.batchsize=3": (2, "did you mean 'data.batch_size'?"),
         f"--data.root={digits}_": (1, f"did you mean '{digits}/train'?"),
     }
     for option, (code, words) in mistakes.items():
-        done = run(*training(digits, tmp_path / "out", option))
-        assert done.returncode == code and words in done.stderr, done.stderr
+        assert words in finish(begin(*training(digits, tmp_path / "out", option)), code)[1]
 
 
+@pytest.mark.processes
 def test_a_pipeline_and_the_loader_that_replaces_it(digits, tmp_path):
-    done = run(
+    program = start(
         "recipes/migrate_from_pipeline.py", "--config", "configs/migrate_from_pipeline/tiny.yaml",
         f"--data.root={os.path.relpath(digits, ROOT)}", f"--run.output={tmp_path / 'found.json'}", "--run.device=cpu",
+        preload=NEEDED,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    printed, _ = finish(program)
     found = json.loads((tmp_path / "found.json").read_text())
     assert (
         0 < found.pop("evaluation, transforms: mean distance") < 0.1
     )  # they differ, but by less than 2 % of the range
-    assert list(found.values()) == [True] * 5 and done.stdout.count(" equal") == 5
+    assert list(found.values()) == [True] * 5 and printed.count(" equal") == 5
 
 
 # Configs
@@ -146,33 +116,31 @@ def vision_transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def first_steps(digits, vision_transformer, tmp_path_factory) -> Iterator[dict[Path, Future]]:
-    """Each config builds its datasets, loaders, model and optimizer, and takes one step; there the process dies."""
-
-    def take(config: Path) -> subprocess.CompletedProcess[str]:
-        recipe = config.parent.name
-        stop = {"lightning_module": ["--kill_at_step=1"], "migrate_from_pipeline": []}
-        options = [*ON_CPU[recipe], *stop.get(recipe, ["--train.kill_at_step=1"])]
-        if "google/vit" in config.read_text():
-            options.append(f"--train.model={vision_transformer}")
-        out = tmp_path_factory.mktemp("out") / "run"
-        options = [option.format(digits=digits, out=out) for option in options]
-        return run(f"recipes/{recipe}.py", "--config", config, *options)
-
-    with ThreadPoolExecutor(2) as pool:
-        yield {config: pool.submit(take, config) for config in CONFIGS if config.stem != RUN_TO_THE_END}
+IMPORTS = {
+    "accelerate_loop": ["accelerate"],
+    "hf_trainer": ["accelerate", "transformers.trainer"],
+    "lightning_module": ["torchdali.lightning"],
+}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "config",
     [config for config in CONFIGS if config.stem != RUN_TO_THE_END],
     ids=lambda path: "-".join(path.with_suffix("").parts[-2:]),
 )
-def test_every_config_is_built(first_steps, config):
-    done = first_steps[config].result()
-    compares = config.parent.name == "migrate_from_pipeline"
-    assert done.returncode == (0 if compares else -signal.SIGKILL), done.stderr
+def test_every_config_is_built(digits, vision_transformer, tmp_path, config):
+    """It builds its datasets, loaders, model and optimizer, and takes one step; there the process dies."""
+    recipe = config.parent.name
+    stop = {"lightning_module": ["--kill_at_step=1"], "migrate_from_pipeline": []}
+    options = [*ON_CPU[recipe], *stop.get(recipe, ["--train.kill_at_step=1"])]
+    if "google/vit" in config.read_text():
+        options.append(f"--train.model={vision_transformer}")
+    options = [option.format(digits=digits, out=tmp_path / "run") for option in options]
+    preload = [*NEEDED, *IMPORTS.get(recipe, ())]
+    compares = recipe == "migrate_from_pipeline"
+    program = start(f"recipes/{recipe}.py", "--config", config, *options, preload=preload)
+    finish(program, 0 if compares else -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: "-".join(path.with_suffix("").parts[-2:]))

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchdali as td
-from torchdali.datasets import recordio
 from torchdali.datasets.recordio import RecordIODataset
+from torchdali.formats import recordio, records
 from torchdali.storage import LocalStorage
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
 
@@ -144,7 +144,9 @@ def test_any_content_with_magic_numbers_in_it(tmp_path_factory, contents):
     path = write(folder / "a.rec", written)
     for index in (None, path.with_suffix(".idx")):
         dataset = RecordIODataset(path, index, index_dir=folder)
-        assert [recordio.whole(record.data).tobytes() for record in dataset._records(range(len(dataset)))] == written
+        assert [
+            recordio.whole(record.data).tobytes() for record in dataset.records.read(range(len(dataset)))
+        ] == written
 
 
 @given(st.data())
@@ -162,7 +164,7 @@ def test_damaged_records_are_value_errors(data):
 
 
 def test_large_records_are_found_by_their_headers(tmp_path, monkeypatch):
-    monkeypatch.setattr(recordio, "WINDOW", 64)
+    monkeypatch.setattr(records, "WINDOW", 64)
     monkeypatch.setattr(LocalStorage, "gap", 16)
     contents = [image_record(float(i), bytes(size)) for i, size in enumerate([1, 700, 3, 0, 5000, 2])]
     dataset = RecordIODataset(write(tmp_path / "a.rec", contents))
@@ -216,7 +218,7 @@ def test_damage_is_found_at_once(small):
         (
             at[3],
             b"\x00",
-            rf"s.rec is no RecordIO at offset {at[3]}: the number 0xced7230a was expected, got 0xced72300",
+            rf"s.rec is not RecordIO at offset {at[3]}: the number 0xced7230a was expected, got 0xced72300",
         ),
         (at[3] + 7, b"\x60", rf"s.rec is damaged at offset {at[3]}: a part of kind 3 can't follow there"),
         (at[3] + 7, b"\xe0", "a part of kind 7"),

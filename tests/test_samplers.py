@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.utils.data import WeightedRandomSampler
 
-from torchdali import InMemoryDataset
+from torchdali import FieldTypeError, InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn
@@ -421,12 +421,16 @@ def test_mix_refuses_what_would_be_converted_silently() -> None:
     for datasets, error, text in [
         (
             [arrays("f4", 2), arrays("f8", 2)],
-            TypeError,
-            "'x' is float32 of 1 dimensions in the first datasets, and float64",
+            FieldTypeError,
+            "'x' must be float32 with 1 dimension, as in dataset 0, got float64 with 1 dimension in dataset 1",
         ),
-        ([arrays("f4", 2), arrays("f4", 2, 2)], TypeError, "and float32 of 2 dimensions in dataset 1"),
-        ([arrays("i4"), arrays("i8")], TypeError, "int64 of 0 dimensions in dataset 1: make them one"),
-        ([arrays("u1", 4, 4, 1), arrays("u1", 4, 4, 3)], TypeError, "and 3 channels in dataset 1"),
+        ([arrays("f4", 2), arrays("f4", 2, 2)], FieldTypeError, "got float32 with 2 dimensions in dataset 1"),
+        ([arrays("i4"), arrays("i8")], FieldTypeError, "got a number of int64 in dataset 1"),
+        (
+            [arrays("u1", 4, 4, 1), arrays("u1", 4, 4, 3)],
+            FieldTypeError,
+            "an image with 1 channel, as in dataset 0, got an image with 3 channels",
+        ),
         ([arrays("f4", 2), InMemoryDataset(y=[1])], ValueError, "must have the same fields"),
         ([arrays("f4", 2), torch.utils.data.TensorDataset(torch.zeros(3))], TypeError, "sampler=MixSampler(sizes)"),
         ([], ValueError, "at least one dataset, got none"),
@@ -622,12 +626,12 @@ def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], Order]) -> No
     assert n >= 10**8
     tracemalloc.start()
     try:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for epoch in range(5):
             at = Position(epoch, 0, n * 2 // 3)
             steps = order.epoch(0, at).steps(at, Batching(256, Shard(3, 8)))
             assert len(next(steps).rows.indices) == 256
-        seconds = (time.perf_counter() - begin) / 5
+        seconds = (time.thread_time() - begin) / 5
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -639,10 +643,10 @@ def test_buckets_of_many_samples_are_found_quickly() -> None:
     n = 10**6
     order = LengthBucketSampler(np.random.default_rng(0).integers(10, 1000, n), 20_000)
     batches, batching = order.num_batches, order.batching(1, Shard(3, 8), False, False)
-    begin = time.perf_counter()
+    begin = time.thread_time()
     epoch = order.epoch(0, Position(7))
     start = epoch.start_of(batches // 16, batching)
     taken = epoch.cut(start, batching)
     assert taken is not None and len(epoch.at(taken.positions).indices) == len(taken.positions)
-    assert time.perf_counter() - begin < 2
+    assert time.thread_time() - begin < 2
     assert 0.4 * n < start < 0.6 * n

@@ -103,7 +103,10 @@ def test_grey_pictures_among_others_are_made_like_the_first(order):
     with loader(pictures, sampler=order, batch_size=3) as one:
         (batch,) = one
     assert batch.shape == (3, 3, 5, 4) and (batch == 9).all()
-    with pytest.raises(TypeError, match="an image of 1 channels, got 3: convert all images to one mode"):
+    with pytest.raises(
+        TypeError,
+        match="an image with 1 channel, as in the first sample, got an image with 3 channels",
+    ):
         values_of(pictures[1:], batch_size=2)
 
 

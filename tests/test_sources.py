@@ -1,4 +1,4 @@
-"""Map-style datasets of Python code: bad first samples, faults on their way to the caller, and who is left behind."""
+"""Map-style datasets of Python code: bad first samples, errors on their way to the caller, and ends."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from torchdali.testing import assert_resumes_exactly, assert_same_stream
 
 from . import source_datasets as S
 from . import workers_helpers as helpers
+from .patience import PATIENCE, wait_until
 from .source_datasets import N
 from .workers_helpers import METHODS, wait_gone
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
@@ -38,8 +39,7 @@ def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
 
 def pids_of(one: td.DataLoader) -> list[int]:
     """The processes of a loader's workers."""
-    crew = one.source.crew
-    return [member.pid for pool in (*crew._idle, *crew._lent) for member in pool._crew.members]
+    return one.source.pools.pids
 
 
 class From(S.Plain):
@@ -64,6 +64,10 @@ def fail() -> None:
 
 def stop() -> None:
     raise StopIteration
+
+
+def take_a_while() -> None:
+    time.sleep(0.025)
 
 
 # Bad samples
@@ -95,6 +99,7 @@ def test_stop_iteration_does_not_end_the_epoch(num_workers, at):
     assert f"sample {at[0]}" in " ".join(caught.value.__notes__)
 
 
+@pytest.mark.processes
 def test_substitutes_are_the_same_for_any_workers():
     assert_same_stream(
         *(
@@ -107,6 +112,7 @@ def test_substitutes_are_the_same_for_any_workers():
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", METHODS)
 def test_an_exception_has_its_type_its_traceback_and_its_place(method):
     data = From(fail, at=(9,))
@@ -132,54 +138,55 @@ def segfault() -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_segfault_is_an_error_within_a_second(num_workers, persistent):
+def test_a_segfault_is_an_error_at_once(num_workers, persistent):
     with loader(From(segfault, at=(9,)), num_workers, persistent_workers=persistent) as one:
         batches = iter(one)
         next(batches)
         pids = pids_of(one)
-        begin = time.monotonic()
         with pytest.raises(WorkerDiedError, match=r"killed by SIGSEGV .*sample 9") as caught:
             list(batches)
-        assert time.monotonic() - begin < 1
         assert caught.value.index == 9 and caught.value.pid in pids
         with pytest.raises(WorkerDiedError):  # another pass meets it with new workers
             list(one)
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids)
 
 
+@pytest.mark.processes
 def test_a_worker_that_was_killed_while_it_was_idle():
     one = loader(S.Plain(), 1, transform=T.Resize((4, 4)), persistent_workers=True)
     list(one)
     (pid,) = pids_of(one)
     os.kill(pid, signal.SIGKILL)
-    assert not wait_gone([pid], 1)
+    assert not wait_gone([pid])
     with pytest.raises(WorkerDiedError, match="killed by SIGKILL"):
         list(one)
     assert len(list(one)) == len(one)  # the next pass has another
     one.close()
 
 
+@pytest.mark.processes
 def test_a_sample_past_its_time_ends_its_worker():
-    with loader(From(helpers.forever, at=(9,)), 2, timeout=0.5) as one:
+    with loader(From(helpers.forever, at=(9,)), 2, timeout=2) as one:
         batches = iter(one)
         next(batches)
         pids = pids_of(one)
         begin = time.monotonic()
-        with pytest.raises(LoaderTimeoutError, match=r"took over 0\.5 s while it computed sample 9"):
+        with pytest.raises(LoaderTimeoutError, match=r"took over 2 s while it computed sample 9"):
             list(batches)
-        assert 0.3 < time.monotonic() - begin < 2
-        assert not wait_gone(pids, 1)
+        assert time.monotonic() - begin > 1  # it may have been waited for since before the first batch came
+        assert not wait_gone(pids)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 @pytest.mark.parametrize("way", ["close", "break", "exception", "forgotten"])
 def test_no_worker_is_left(method, way):
-    one = loader(S.Slow(), 2, multiprocessing_context=method, batch_size=2)
+    """And the end of a pass waits for none: after the second batch, each of their samples would take for ever."""
+    one = loader(From(helpers.forever, at=range(4, N)), 2, multiprocessing_context=method, batch_size=2)
     batches = iter(one)
     next(batches)
     pids = pids_of(one)
     assert len(pids) == 2 and all(os.path.exists(f"/proc/{pid}") for pid in pids)
-    begin = time.monotonic()
     if way == "close":
         one.close()
     elif way == "break":
@@ -193,8 +200,7 @@ def test_no_worker_is_left(method, way):
         del one
     del batches
     gc.collect()
-    assert time.monotonic() - begin < 2  # a sample takes 0.4 s, and a batch was begun
-    assert not wait_gone(pids, 1)
+    assert not wait_gone(pids)  # batches were begun whose samples never end
 
 
 SCRIPT = """
@@ -212,7 +218,7 @@ for one in loaders:
 passes = [iter(one) for one in loaders]
 for one in passes:
     next(one)
-pids = [member.pid for one in loaders for pool in one.source.crew._lent for member in pool._crew.members]
+pids = [pid for one in loaders for pid in one.source.pools.pids]
 print(*pids, flush=True)
 if {mode!r} == "exit":
     sys.exit()
@@ -243,6 +249,7 @@ def scripts():
         script.communicate()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("mode", MODES)
 def test_no_worker_outlives_the_script(mode, scripts):
     """Loaders with workers of all three kinds, in a process that ends with batches in flight."""
@@ -256,9 +263,9 @@ def test_no_worker_outlives_the_script(mode, scripts):
         elif mode == "interrupt":
             os.killpg(script.pid, signal.SIGINT)
         else:
-            script.wait(10)
-        assert not wait_gone(pids, 1 if mode == "kill" else 3)
-        _, errors = script.communicate(timeout=20)
+            script.wait(PATIENCE)
+        assert not wait_gone(pids)
+        _, errors = script.communicate(timeout=PATIENCE)
         assert ("KeyboardInterrupt" in errors) == (mode == "interrupt") and "worker" not in errors, errors
     finally:
         script.kill()
@@ -268,6 +275,7 @@ def test_no_worker_outlives_the_script(mode, scripts):
 # Words of torch
 
 
+@pytest.mark.processes
 def test_prefetch_factor_bounds_what_is_made_ahead(tmp_path):
     log = tmp_path / "log"
     with loader(From(fail, at=(), log=str(log)), 2, prefetch_factor=1, batch_size=2) as one:
@@ -280,12 +288,13 @@ def test_prefetch_factor_bounds_what_is_made_ahead(tmp_path):
     with loader(From(fail, at=(), log=str(log)), 2, prefetch_factor=4, batch_size=2) as one:
         batches = iter(one)
         next(batches)
-        time.sleep(0.5)
+        assert wait_until(lambda: len(log.read_text().split()) > few)
         many = len(log.read_text().split())
         del batches
     assert few < many <= N + 1
 
 
+@pytest.mark.processes
 def test_two_passes_over_workers_that_stay():
     with loader(From(fail, at=()), 2, persistent_workers=True) as one:
         first, second = iter(one), iter(one)
@@ -298,15 +307,19 @@ def test_two_passes_over_workers_that_stay():
         assert len(list(third)) == len(one) - 1
 
 
-def test_workers_of_an_open_pass_can_be_left_open():
-    """Workers that stay do not finish what nobody waits for."""
-    with loader(S.Slow(), 2, persistent_workers=True, batch_size=2, prefetch_factor=6) as one:
+@pytest.mark.processes
+def test_workers_of_an_open_pass_can_be_left_open(tmp_path):
+    """Workers that stay do not finish the work of a pass that was left."""
+    log = tmp_path / "log"
+    data = From(take_a_while, at=range(5000), log=str(log))
+    data.n = 5000
+    with loader(data, 2, persistent_workers=True, batch_size=2, prefetch_factor=1250) as one:
         next(iter(one))
-        begin = time.monotonic()
         next(iter(one))
-        assert time.monotonic() - begin < 3  # what was begun takes 4 s
+        assert len(log.read_text().split()) < 4000  # all of the first pass was begun, and takes a minute
 
 
+@pytest.mark.processes
 def test_pinned_memory_is_a_word_here_too():
     with loader(From(fail, at=()), 1, pin_memory=True) as one:
         batch = next(iter(one))
@@ -317,6 +330,7 @@ def broken_init(number: int) -> None:
     raise helpers.TwoArgumentsError(number, "cannot begin")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_an_error_of_worker_init_fn(method):
     one = loader(S.Plain(), 2, worker_init_fn=broken_init, multiprocessing_context=method)
@@ -324,6 +338,7 @@ def test_an_error_of_worker_init_fn(method):
         list(one)
 
 
+@pytest.mark.processes
 def test_too_little_memory_is_an_error_with_sizes():
     class Large(S.Plain):
         def __getitem__(self, index: int) -> Any:
@@ -335,6 +350,7 @@ def test_too_little_memory_is_an_error_with_sizes():
     assert caught.value.needed > 12 << 20 and caught.value.available == 1 << 20
 
 
+@pytest.mark.processes
 def test_dali_in_a_forked_worker_is_an_error():
     """DALI's operators would hang there."""
 
@@ -348,10 +364,8 @@ def test_dali_in_a_forked_worker_is_an_error():
 
     with loader(S.Forms("tuple"), transform=T.Resize((4, 4))) as one:  # DALI is at work in this process
         list(one)
-    begin = time.monotonic()
     with loader(Decodes(), 1) as one, pytest.raises(RuntimeError, match="fork"):
         list(one)
-    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -369,6 +383,7 @@ def test_the_callers_generators_are_untouched_by_an_error(num_workers):
         assert states() == before
 
 
+@pytest.mark.processes
 def test_resumes_with_bad_samples_and_a_short_end():
     def make(num_workers: int) -> td.DataLoader:
         return loader(

@@ -25,16 +25,19 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.datasets import headers as headers_module
-from torchdali.datasets.headers import scan
-from torchdali.datasets.index import split_name
 from torchdali.datasets.tar import TarDataset
+from torchdali.formats import tar as tar_format
+from torchdali.formats.webdataset import split_name
 from torchdali.storage import open_storage
 from torchdali.testing import assert_resumes_exactly, assert_same_stream
 
 from .test_storage import place, s3, web  # noqa: F401  # fixtures
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def scan(tar):
+    return tar_format.scan(tar, lambda name: split_name(name) is not None)
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +173,7 @@ def test_wrong_arguments(shards, tmp_path):
         with pytest.raises(ValueError, match="ext must name the endings"):
             TarDataset(shards, ext)
     for fields in (["image"], ["a", "b", "c"], ["a", "a"], "ab"):
-        with pytest.raises(ValueError, match="fields must be 2 different names"):
+        with pytest.raises(ValueError, match="fields must be 2 different names, one for each of image, label"):
             TarDataset(shards, ["jpg", "cls"], fields=fields)
     with pytest.raises(ValueError, match="fields must be 2 different names"):
         TarDataset(shards, ["jpg", "png"])
@@ -200,8 +203,8 @@ def test_numpy_parts_are_alike(tmp_path):
     path = write_tar(tmp_path / "a.tar", [(f"{i}.npy", npy(array)) for i, array in enumerate(arrays)])
     dataset = TarDataset(path, ["npy"])
     assert dataset.read(np.arange(2))["npy"][0].dtype == np.float32
-    for i, got in [(2, "float64 of 1"), (3, "float32 of 2")]:
-        with pytest.raises(ValueError, match=rf"float32 of 1 dimensions was expected, as in .*a\.tar#0, got {got}"):
+    for i, got in [(2, "float64 with 1"), (3, "float32 with 2")]:
+        with pytest.raises(td.FieldTypeError, match=rf"float32 with 1 dimension, as in .*a\.tar#0, got {got}.* in"):
             dataset.read(np.array([i]))
     path = write_tar(tmp_path / "b.tar", [("a.npy", npy(np.array([{}], object)))])
     with pytest.raises(ValueError, match=r"'npy' at offset 512 of .*b\.tar: an array of bools.*expected, got object"):
@@ -332,11 +335,12 @@ def test_scan_is_that_of_tarfile(tmp_path_factory, members, format, window):
     with tarfile.open(path) as file:
         theirs = [(m.name.encode("utf-8", "surrogateescape"), m.offset_data, m.size) for m in file.getmembers()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(headers_module, "WINDOW", window)
+        patch.setattr(tar_format, "WINDOW", window)
         assert list(zip(*scan(open_storage(path)), strict=True)) == theirs
     shutil.rmtree(path.parent)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("format", ["gnu", "pax", "ustar", "v7", "oldgnu", "posix"])
 def test_tars_by_gnu_tar(tmp_path, format):
     names = ["a.jpg", "a.cls", "d/" + "long" * 20 + ".jpg", "ü.jpg"]
@@ -437,7 +441,7 @@ def three_members(tmp_path: Path) -> Path:
 )
 @pytest.mark.parametrize("window", [512, 1 << 20])
 def test_truncated_tars(tmp_path, monkeypatch, keep, message, window):
-    monkeypatch.setattr(headers_module, "WINDOW", window)
+    monkeypatch.setattr(tar_format, "WINDOW", window)
     path = three_members(tmp_path)
     os.truncate(path, keep)
     with pytest.raises(ValueError, match=rf"a\.tar.*{message}"):
@@ -485,7 +489,7 @@ def test_garbled_tars_end_in_one_error_or_in_the_same_members(tmp_path_factory, 
         (extended(b"11 size=-9\n") + header(b"a.x", octal(0)), "-9 bytes of data were expected"),
         (extended(b"8 path=ab") + header(b"a.x", octal(0)), "at offset 0: a pax record"),
         (extended(b"x path=ab") + header(b"a.x", octal(0)), "at offset 0: a pax record"),
-        (extended(b"9 path=a\n"), "a file was expected behind its extended header"),
+        (extended(b"9 path=a\n"), "a file was expected after its extended header"),
         (header(b"L", octal(1 << 21), b"L"), "a name or pax records of at most 1 MiB were expected, got 2097152 bytes"),
         (header(b"L", octal(2000), b"L") + bytes(512), "is cut off: 2000 bytes expected at offset 512"),
         (header(b"a.x", b"123456789xyz"), "at offset 0: an octal number was expected, got b'123456789xyz'"),
@@ -504,7 +508,7 @@ def test_odd_headers_are_named(tmp_path, made, message):
 def test_joined_tars(tmp_path):
     one = write_tar(tmp_path / "1.tar", [("a.cls", b"1")]).read_bytes()
     (tmp_path / "2.tar").write_bytes(one + one)
-    with pytest.raises(ValueError, match=r"2\.tar goes on behind its end at offset 1024: joined tars"):
+    with pytest.raises(ValueError, match=r"2\.tar goes on after its end at offset 1024: joined tars"):
         TarDataset(tmp_path / "2.tar", ["cls"])
 
 
@@ -549,6 +553,7 @@ def wds2idx(path: Path | str) -> Path:
     return index
 
 
+@pytest.mark.processes
 def test_indexes_of_wds2idx(shards, tmp_path):
     shutil.copytree(Path(shards).parent, tmp_path / "s")
     ours = TarDataset(f"{tmp_path}/s/*.tar", ["jpg", "cls", "txt"], fields=("a", "b", "c", "key"), kinds={"a": "array"})
@@ -565,6 +570,7 @@ def test_indexes_of_wds2idx(shards, tmp_path):
         TarDataset(ours.shards, ["jpg"], index_paths=[tmp_path / "s" / "s-000.idx"] * 2)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_indexes_of_wds2idx_with_odd_names(tmp_path, format):
     names = ["a b.x", "ü.x", "d/plain.x"] + (["n" * 110 + ".x"] if format != "ustar" else [])
@@ -582,6 +588,7 @@ def test_indexes_of_wds2idx_with_odd_names(tmp_path, format):
     assert [data.tobytes().decode() for data in columns["x"]] == names
 
 
+@pytest.mark.processes
 def test_a_wrong_index_is_an_error(tmp_path):
     path = write_tar(tmp_path / "a.tar", [(f"{i}.{ext}", b"%d" % i) for i in range(4) for ext in ("cls", "x")])
     other = write_tar(tmp_path / "b.tar", [("0.x", b"0123"), *((f"{i}.cls", b"%d" % i) for i in range(4))])
@@ -600,7 +607,7 @@ def test_a_wrong_index_is_an_error(tmp_path):
         with pytest.raises(ValueError, match=message):
             dataset.read(np.array([0]))
     for lines, message in [
-        ("v1.2 1\ncls 512 9999999 0.cls\n", r"line 2 of .*w\.idx points behind the end of .*a\.tar"),
+        ("v1.2 1\ncls 512 9999999 0.cls\n", r"line 2 of .*w\.idx points beyond the end of .*a\.tar"),
         ("v1.2 1\ncls 0 1 0.cls\n", r"line 2 of .*w\.idx points"),
         ("v1.2 3\ncls 512 1 0.cls\n", r"w\.idx is cut off: 3 samples expected, got 1"),
         ("v1.1 1\ncls 512 1\n", r"an index of version v1\.2 was expected, got b'v1\.1 1' in .*w\.idx"),
@@ -617,6 +624,7 @@ def test_a_wrong_index_is_an_error(tmp_path):
 # Remote
 
 
+@pytest.mark.processes
 def test_remote_tars(place, tmp_path):  # noqa: F811
     address, options, write = place
     write_shards(tmp_path / "made")

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from tfrecord import TFRecordWriter, example_pb2
 
 import torchdali as td
-from torchdali.datasets import protobuf, recordio, tfrecord
 from torchdali.datasets.tfrecord import TFRecordDataset
+from torchdali.formats import records, tfrecord
+from torchdali.formats.example import parse_example
+from torchdali.formats.feature import Feature
 from torchdali.storage import LocalStorage
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
 
@@ -208,7 +210,8 @@ def test_the_index_is_kept_and_dalis_are_read(file, tmp_path, monkeypatch):
     first = TFRecordDataset(file, FEATURES, index_dir=tmp_path / "indexes")
     assert len(list((tmp_path / "indexes").iterdir())) == 1
     read_by_index = TFRecordDataset(file, FEATURES, index_paths=index_file(file))
-    monkeypatch.setattr(TFRecordDataset, "_scan", lambda self, storage: pytest.fail("scanned again"))
+    monkeypatch.setattr(records, "scan", lambda *_: pytest.fail("scanned again"))
+    monkeypatch.setattr(tfrecord, "scan", lambda *_: pytest.fail("scanned again"))
     again = TFRecordDataset(file, FEATURES, index_dir=tmp_path / "indexes")
     for other in (again, read_by_index):
         assert other.fingerprint() == first.fingerprint()
@@ -247,7 +250,7 @@ def test_remote_files(file):
 
 @pytest.mark.parametrize("window, sizes", [(64, [1, 2, 300]), (300, [0, 5000, 0, 0, 20]), (1 << 20, [3] * 50)])
 def test_files_larger_than_what_is_read_at_once(tmp_path, monkeypatch, window, sizes):
-    monkeypatch.setattr(recordio, "WINDOW", window)
+    monkeypatch.setattr(records, "WINDOW", window)
     monkeypatch.setattr(LocalStorage, "gap", 16)
     path = write(tmp_path / "a", [{"x": (b"z" * size, "byte"), "n": (i, "int")} for i, size in enumerate(sizes)])
     dataset = TFRecordDataset(path, {"x": "bytes", "n": "int"})
@@ -262,7 +265,7 @@ def test_a_garbled_length_is_found_at_once(file):
     third = starts(file)[3]
     edit(file, third, b"\x07")
     with pytest.raises(
-        ValueError, match=rf"a.tfrecord is no TFRecord at offset {third}: the checksum of the record's len"
+        ValueError, match=rf"a.tfrecord is not a TFRecord at offset {third}: the checksum of the record's len"
     ):
         TFRecordDataset(file, FEATURES)
 
@@ -317,7 +320,10 @@ def test_a_garbled_message_is_named(file):
     second = starts(file)[2]
     edit(file, second + 12, b"\xff" * 8)
     dataset = TFRecordDataset(file, FEATURES)
-    with pytest.raises(ValueError, match=rf"record 2 at offset {second} of .*a.tfrecord: .* at byte"):
+    with pytest.raises(
+        ValueError,
+        match=rf"record 2 at offset {second} of .*: a protobuf message tf.train.Example was expec",
+    ):
         dataset.read(np.array([1, 2]))
 
 
@@ -363,7 +369,7 @@ def test_wrong_indexes(file, tmp_path):
         with pytest.raises(ValueError, match=match):
             TFRecordDataset(file, FEATURES, index_paths=index)
 
-    refused("\n".join(lines[:-1]), "a.idx does not fit .*a.tfrecord: records one behind the other from 0 to")
+    refused("\n".join(lines[:-1]), "a.idx does not fit .*a.tfrecord: records one after the other from 0 to")
     refused("\n".join([*lines[:3], *lines[4:]]), "line 3 is not")
     refused("\n".join(f"{int(a) + 3} {b}" for a, b in map(str.split, lines)), "line 1 is not")
     refused("", "from 0 to")
@@ -438,10 +444,10 @@ def message_of(parts) -> example_pb2.Example:
 @settings(max_examples=200, deadline=None)
 def test_examples_are_parsed_as_protobuf_does(parts):
     raw = np.frombuffer(message_of(parts).SerializeToString(), np.uint8)
-    found = protobuf.example(raw.data, {name.encode() for name in parts})
-    assert set(found) == {name.encode() for name in parts}
+    found = parse_example(raw)
+    assert set(found) == set(parts)
     for name, (kind, values) in parts.items():
-        got = tfrecord.Feature.of(name, (TYPES[kind], None)).read(raw, found)
+        got = Feature.of(name, (TYPES[kind], None)).read(found)
         assert [one.tobytes() for one in got] == values if kind == "bytes_list" else got.tolist() == values
 
 
@@ -466,21 +472,17 @@ def test_packed_and_single_numbers_mix(runs):
         for packed, values in runs
         for body in [b"".join(map(varint, values))]
     )
-    expected = example_pb2.Int64List.FromString(integers)
-    raw = memoryview(integers)
-    assert protobuf.integers(raw, list(protobuf.message(raw))).tolist() == list(expected.value)
     values = [float(np.float32(value)) for _, some in runs for value in some]
     single = b"".join(tag(1, 5) + struct.pack("<f", value) for value in values)
-    both = memoryview(single + tag(1, 2) + varint(4 * len(values)) + struct.pack(f"<{len(values)}f", *values))
-    assert protobuf.floats(both, list(protobuf.message(both))).tolist() == values * 2
-    # A feature in two parts, as protobuf merges messages.
-    half = tag(3, 2) + varint(len(integers)) + integers
-    entry = tag(1, 2) + varint(1) + b"x" + (tag(2, 2) + varint(len(half)) + half) * 2
-    features = tag(1, 2) + varint(len(entry)) + entry
-    example = tag(1, 2) + varint(len(features)) + features
-    merged = example_pb2.Example.FromString(example).features.feature["x"].int64_list.value
-    _, parts = protobuf.example(memoryview(example), {b"x"})[b"x"]
-    assert protobuf.integers(memoryview(example), parts).tolist() == list(merged)
+    both = single + tag(1, 2) + varint(4 * len(values)) + struct.pack(f"<{len(values)}f", *values)
+    # Each feature in two parts, as protobuf merges messages.
+    halves = {"int": tag(3, 2) + varint(len(integers)) + integers, "float": tag(2, 2) + varint(len(both)) + both}
+    expected = {"int": list(example_pb2.Int64List.FromString(integers).value) * 2, "float": values * 4}
+    for kind, half in halves.items():
+        entry = tag(1, 2) + varint(1) + b"x" + (tag(2, 2) + varint(len(half)) + half) * 2
+        features = tag(1, 2) + varint(len(entry)) + entry
+        example = np.frombuffer(tag(1, 2) + varint(len(features)) + features, np.uint8)
+        assert Feature.of("x", (kind, None)).read(parse_example(example)).tolist() == expected[kind]
 
 
 @given(st.data(), st.dictionaries(st.sampled_from("abc"), FEATURE, min_size=1, max_size=3))
@@ -494,25 +496,27 @@ def test_damaged_examples_are_value_errors(data, parts):
             break
     array = np.frombuffer(bytes(raw), np.uint8)
     try:
-        found = protobuf.example(array.data, {b"a", b"b", b"c"})
-        for name in found:
+        found = parse_example(array)
+        for name in {"a", "b", "c"} & set(found):
             for kind in ("bytes", "int", "float"):
-                tfrecord.Feature.of(name.decode(), (kind, None)).read(array, found)
+                Feature.of(name, (kind, None)).read(found)
     except ValueError as error:
         assert str(error)
 
 
 def test_messages_that_end_too_early():
-    for raw, match in [
-        (b"\x0a\x05ab", "5 bytes of protobuf field 1 were expected at byte 2, got 2"),
-        (b"\x08\x80", "a protobuf number was expected at byte 1"),
-        (b"\x08" + b"\x80" * 11, "does not end"),
-        (b"\x0d\x01", "4 bytes"),
-        (b"\x0b", "got type 3"),
-        (b"\x02\x00", "field from 1 to"),
-    ]:
-        with pytest.raises(ValueError, match=match):
-            list(protobuf.message(memoryview(raw)))
+    for raw in (b"\x0a\x05ab", b"\x08\x80", b"\x08" + b"\x80" * 11, b"\x0d\x01", b"\x0b", b"\x02\x00"):
+        with pytest.raises(ValueError, match=r"a protobuf message tf\.train\.Example was expected"):
+            parse_example(np.frombuffer(raw, np.uint8))
+
+
+def test_without_the_package(file, monkeypatch):
+    from torchdali.formats import example
+
+    example._example.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "google.protobuf", None)
+    with pytest.raises(ImportError, match=r"pip install torchdali\[records\]"):
+        TFRecordDataset(file, FEATURES)
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=20))

@@ -7,8 +7,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
+import types
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,12 @@ import torchdali as td
 from torchdali.agreement import MAX_VALUES, _differences, _named
 from torchdali.testing import make_image_folder, read_stream
 
-from .torchrun_jobs import ROOT, finish, start
+from .launcher import ROOT, finish, start
+from .patience import PATIENCE, wait_until
+from .torchrun_jobs import FOLDER, TORCHRUN, torchrun
 from .torchrun_jobs.stream import make_loader
+
+pytestmark = pytest.mark.processes
 
 N = 105
 
@@ -51,7 +55,7 @@ def cells_of(processes: int) -> str:
 def first_job(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a job of four processes: what they found of each other, and the first part of the stream."""
     out = tmp_path_factory.mktemp("jobs")
-    finish(start("agree", 4, images, out, cells_of(4)))
+    finish(start(FOLDER / "agree.py", images, out, cells_of(4), processes=4))
     return out
 
 
@@ -182,7 +186,7 @@ def elastic(images: Path, first_job: Path) -> dict[str, list[dict[str, Any]]]:
     """What each rank of each cell wrote."""
     for processes in CELLS:
         if processes != 4:
-            finish(start("stream", processes, images, first_job, cells_of(processes)))
+            finish(start(FOLDER / "stream.py", images, first_job, cells_of(processes), processes=processes))
     return {
         name: [json.loads((first_job / f"{name}.{rank}.json").read_text()) for rank in range(processes)]
         for processes, cells in CELLS.items()
@@ -249,13 +253,16 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
+def environment_of(out: Path) -> list[dict[str, str]]:
+    """What torchrun, or the launcher, told the ranks of a job's first attempt."""
+    return [json.loads((out / f"0.{rank}.environment.json").read_text()) for rank in range(2)]
+
+
 def kill_one(job: subprocess.Popen[str], out: Path, attempt: int, rank: int, steps: int, delay: float) -> None:
     """SIGKILL for a rank of an attempt, so many seconds after so many of its steps."""
     log = out / f"{attempt}.{rank}.jsonl"
-    deadline = time.monotonic() + 60
-    while not log.exists() or log.read_bytes().count(b"\n") < steps:
-        assert job.poll() is None and time.monotonic() < deadline, f"attempt {attempt} did not get to step {steps}"
-        time.sleep(0.002)
+    assert wait_until(lambda: job.poll() is not None or (log.exists() and log.read_bytes().count(b"\n") >= steps))
+    assert job.poll() is None, f"attempt {attempt} did not get to step {steps}"
     time.sleep(delay)
     os.kill(int((out / f"{attempt}.{rank}.pid").read_text()), signal.SIGKILL)
 
@@ -264,10 +271,10 @@ def test_a_training_that_is_killed_twice_ends_with_the_same_weights(images: Path
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     alone.mkdir()
     killed.mkdir()
-    finish(start("train", 2, images, alone))
+    finish(start(FOLDER / "train.py", images, alone, processes=2))
     seed = time.time_ns()
     chance = random.Random(seed)
-    job = start("train", 2, images, killed, restarts=RESTARTS)
+    job = torchrun("train", 2, images, killed, restarts=RESTARTS)
     try:
         for attempt in range(RESTARTS):
             kill_one(job, killed, attempt, chance.randrange(2), chance.randint(6, 20), chance.uniform(0, 0.05))
@@ -275,7 +282,9 @@ def test_a_training_that_is_killed_twice_ends_with_the_same_weights(images: Path
         job.terminate()
         job.communicate(timeout=60)
         raise
-    finish(job)
+    _, errors = job.communicate(timeout=PATIENCE)
+    assert job.returncode == 0, errors[-6000:]
+    assert environment_of(killed) == environment_of(alone)  # so the launcher's jobs are torchrun's
     for rank in range(2):
         reference = lines_of(alone / f"0.{rank}.jsonl")
         assert len(reference) == 5 * 14  # 105 samples, 2 ranks x 4: 14 steps an epoch
@@ -295,13 +304,26 @@ def test_a_training_that_is_killed_twice_ends_with_the_same_weights(images: Path
 # The demonstration
 
 
-def test_elastic_demo(tmp_path: Path) -> None:
-    environment = {**os.environ, "TORCHDALI_VENV": sys.prefix, "PYTHONPATH": str(ROOT)}
-    command = [str(ROOT / "scripts" / "elastic_demo"), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 processes" in done.stdout and "2 processes" in done.stdout and "3 processes" in done.stdout
-    assert "identical: 105 samples" in done.stdout
+def test_elastic_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it but torchrun, whose command is the one that starts the training above."""
+    path = ROOT / "scripts" / "elastic_demo"
+    demo = types.ModuleType("elastic_demo")
+    demo.__file__ = str(path)
+    exec(compile(path.read_text(), path, "exec"), vars(demo))
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        at = command.index(str(path))
+        *torchrun, processes = command[:at]
+        assert torchrun == TORCHRUN and processes.startswith("--nproc-per-node=")
+        program = start(path, *command[at + 1 :], processes=int(processes.partition("=")[2]))
+        _, errors = program.communicate()
+        return subprocess.CompletedProcess(command, program.returncode, "", errors)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    demo.main(tmp_path)
+    printed = capsys.readouterr().out
+    assert "4 processes" in printed and "2 processes" in printed and "3 processes" in printed
+    assert "identical: 105 samples" in printed
 
 
 def test_the_package_names_the_error() -> None:

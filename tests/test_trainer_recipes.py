@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from .torchrun_jobs import ROOT, SET_BY_TORCHRUN
+from .launcher import Program, finish, start
+
+pytestmark = pytest.mark.processes
 
 RECIPES = {"accelerate_loop": ("weights.pt", 6), "hf_trainer": ("model.safetensors", 6)}
 """The file of the weights, and the optimizer steps of the tiny config."""
 
 
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("digits")
-    subprocess.run([sys.executable, ROOT / "scripts" / "make_digits.py", "--out", out], check=True, timeout=120)
-    return out
-
-
-def begin(recipe: str, digits: Path, out: Path, *options: str, processes: int = 0) -> subprocess.Popen[str]:
-    """A recipe with its tiny config; with `processes`, by torchrun."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_TORCHRUN}
-    return subprocess.Popen(
-        [
-            sys.executable, *([*launcher, f"--nproc-per-node={processes}"] if processes else []),
-            f"recipes/{recipe}.py", "--config", f"configs/{recipe}/tiny.yaml",
-            f"--data.root={digits}", f"--train.output={out}", *options,
-        ],
-        cwd=ROOT,
-        env=environment | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def begin(recipe: str, digits: Path, out: Path, *options: str, processes: int | None = None) -> Program:
+    """A recipe with its tiny config; with `processes`, as torchrun starts it."""
+    return start(
+        f"recipes/{recipe}.py", "--config", f"configs/{recipe}/tiny.yaml",
+        f"--data.root={digits}", f"--train.output={out}", *options,
+        processes=processes, preload=["torchdali.configs", "accelerate", "transformers.trainer"],
     )  # fmt: skip
-
-
-def end(job: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for a recipe, which must end by this code."""
-    try:
-        _, errors = job.communicate(timeout=200)
-    except subprocess.TimeoutExpired:
-        job.terminate()
-        _, errors = job.communicate(timeout=60)
-        errors += "\nno end within 200 s"
-    assert job.returncode == code, errors[-4000:]
-    return errors
 
 
 def result(out: Path) -> dict[str, float]:
@@ -69,7 +40,7 @@ def runs(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Saved at steps 2, 4 and 6; the first epoch ends with step 3, the window of which is not full.
     killed = [begin(recipe, digits, out / recipe / "one", "--train.kill_at_step=3") for recipe in RECIPES]
     for job in killed:
-        end(job, -signal.SIGKILL)
+        finish(job, -signal.SIGKILL)
     resumed = []
     for recipe, (name, _) in RECIPES.items():
         assert not (out / recipe / "one" / name).exists()
@@ -77,7 +48,7 @@ def runs(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         resumed.append(begin(recipe, digits, out / recipe / "one"))
         resumed.append(begin(recipe, digits, out / recipe / "two", processes=2))
     for job in whole + resumed:
-        end(job)
+        finish(job)
     return out
 
 
@@ -101,4 +72,4 @@ def test_mistakes_are_named(digits: Path, tmp_path: Path) -> None:
     mistakes = {"batchsize": "--data.batchsize=3", "epochs": "--train.epochs=many"}
     jobs = {word: begin("accelerate_loop", digits, tmp_path, option) for word, option in mistakes.items()}
     for word, job in jobs.items():
-        assert word in end(job, 2)
+        assert word in finish(job, 2)[1]

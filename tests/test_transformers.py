@@ -10,12 +10,14 @@ import pytest
 from .trainer_jobs import Found, run_on
 from .trainer_jobs.common import EPOCHS, expected_batches, in_order, matrix, part_lengths, steps
 
+pytestmark = pytest.mark.processes
+
 ACCUMULATE = 4
 
 
 @pytest.fixture(scope="module")
 def jobs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run_on((1, 2), "transformers_job", folder, tmp_path_factory.mktemp)
+    return run_on((1, 2), "transformers_job", folder, tmp_path_factory.mktemp, ["accelerate", "transformers.trainer"])
 
 
 @pytest.fixture(scope="module")

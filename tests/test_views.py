@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
+from accelerate import skip_first_batches
 from torch.utils.data import SequentialSampler
 
 import torchdali as td
@@ -18,27 +18,6 @@ import torchdali as td
 def make(**changes: Any) -> td.DataLoader:
     dataset = td.InMemoryDataset(number=range(23), fields=("number", "index"))
     return td.DataLoader(dataset, 4, **{"device": "cpu", "shuffle": True, "seed": 5, **changes})
-
-
-class Skip:
-    """accelerate's SkipBatchSampler."""
-
-    def __init__(self, batch_sampler: Any, skip: int) -> None:
-        self.batch_sampler, self.skip = batch_sampler, skip
-
-    def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self.batch_sampler), self.skip, None)
-
-    def __len__(self) -> int:
-        return len(self.batch_sampler) - self.skip
-
-
-def skip_first_batches(loader: td.DataLoader, skip: int) -> torch.utils.data.DataLoader[Any]:
-    """What accelerate builds of a loader."""
-    batches = Skip(loader.batch_sampler, skip)
-    return torch.utils.data.DataLoader(
-        loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn, num_workers=loader.num_workers
-    )
 
 
 def numbers(batches: Any) -> list[list[int]]:
@@ -93,7 +72,7 @@ def test_samplers() -> None:
         kinds = [isinstance(loader.sampler, SequentialSampler) for loader in (shuffled, sequential, drawn)]
         assert kinds == [False, True, False]
         assert [len(loader.sampler) for loader in (shuffled, sequential, drawn)] == [23, 23, 3]
-        assert list(sequential.sampler) == list(range(23))
+        assert list(sequential.sampler) == list(range(23)) and list(drawn.sampler) == [3, 1, 2]
         for take in (shuffled.set_epoch, shuffled.sampler.set_epoch, shuffled.batch_sampler.set_epoch):
             take(3), take(7)
             assert shuffled.epoch == 7
@@ -102,10 +81,29 @@ def test_samplers() -> None:
         assert shuffled.batch_sampler.batch_size == 4 and shuffled.batch_sampler.drop_last is False
 
 
-def test_the_dataset_is_the_dataset() -> None:
-    with make() as loader:
-        assert len(loader.dataset) == 23 and loader.dataset[-1] == loader.source[22]
-        assert loader.dataset.fields == ("number", "index")
-        for name in ("classes", "_private"):
-            with pytest.raises(AttributeError, match=name):
-                getattr(loader.dataset, name)
+def test_the_sampler_and_the_batch_sampler_tell_the_indices_that_come() -> None:
+    with make() as loader, make(rank=1, world_size=2) as second:
+        for epoch in (0, 1):
+            order, batches = list(loader.sampler), [list(batch) for batch in loader.batch_sampler]
+            assert sorted(order) == list(range(23)) and len(loader.sampler) == 23
+            assert [index for _, index in batches_of(loader)] == order == [i for batch in batches for i in batch]
+            assert loader.epoch == epoch + 1
+            theirs = [list(batch) for batch in second.batch_sampler]
+            assert [index.tolist() for _, index in second] == theirs and len(theirs) == len(second)
+        weighted = make(shuffle=False, sampler=td.WeightedSampler(range(1, 24), 1000))
+        assert len(weighted.dataset) == 23 and len(weighted.sampler) == len(list(weighted.sampler)) == 1000
+        loader.set_epoch(5)
+        assert list(loader.sampler) == [index for _, index in batches_of(loader)]
+
+
+def batches_of(loader: td.DataLoader) -> list[tuple[int, int]]:
+    return [pair for numbers, indices in loader for pair in zip(numbers.tolist(), indices.tolist())]
+
+
+def test_the_dataset_is_the_users() -> None:
+    dataset = td.InMemoryDataset(number=range(23))
+    whole = torch.utils.data.TensorDataset(torch.arange(5))
+    part = torch.utils.data.Subset(dataset, [1, 2])
+    for given in (dataset, whole, part, td.PythonDataset(whole)):
+        with td.DataLoader(given, 4, device="cpu") as loader:
+            assert loader.dataset is given

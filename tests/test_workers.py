@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,19 +24,23 @@ import torch
 from torchdali.errors import LoaderTimeoutError, TorchDaliError
 from torchdali.seeding import preserved, seeded
 from torchdali.workers import (
+    Answer,
     SharedMemoryError,
     Task,
     WorkerDiedError,
     WorkerPool,
     WorkerTimeoutError,
 )
+from torchdali.workers.status import IDLE
 
 from . import workers_helpers as helpers
-from .workers_helpers import METHODS, HeavySource, OneWayError, Source, TwoArgumentsError, wait_gone
+from .patience import PATIENCE, wait_until
+from .workers_helpers import METHODS, HeavyJob, Job, OneWayError, TwoArgumentsError, wait_gone
 
-SOON = 3.0  # seconds; a second on a quiet machine, but a fork of a whole test run ends slowly beside other jobs
+TIMEOUT = 2.0  # seconds for a sample, where that is tried
+LONG = 900.0  # what is not waited for takes so long; the watchdog would end the test before
 
-pytestmark = pytest.mark.timeout(90)  # a watchdog: nothing here may hang
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]  # a watchdog: nothing here may hang
 
 DEATHS = {
     "exit": (7, "exited with code 7"),
@@ -56,7 +61,7 @@ def method(request) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def spawned() -> Iterator[dict[str, WorkerPool]]:
     """Pools for the faults that a pool does not survive.  Spawning takes seconds, so all of them begin at once."""
-    pools = {name: WorkerPool(Source(), 1, context="spawn", timeout=SOON) for name in FATAL}
+    pools = {name: WorkerPool(Job(), 1, context="spawn", timeout=TIMEOUT if name == "timeout" else 0) for name in FATAL}
     for pool in pools.values():
         pool.start()
     yield pools
@@ -77,35 +82,31 @@ def scripts() -> Iterator[dict[str, subprocess.Popen[str]]]:
 @pytest.fixture(scope="module")
 def pool(method) -> Iterator[WorkerPool]:
     """One that lives on: two workers, used by many tests."""
-    pool = WorkerPool(Source(), 2, context=method, worker_init_fn=helpers.note_init, seed=5)
+    pool = WorkerPool(Job(), 2, context=method, worker_init_fn=helpers.note_init, seed=5)
     pool.start()
     yield pool
-    pids = pids_of(pool)
+    pids = pool.pids
     pool.close()
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 @pytest.fixture
 def doomed(method, spawned, request) -> WorkerPool:
-    """One for a single fault, `timeout=SOON`."""
+    """One for a single fault; with `timeout=TIMEOUT` for that one."""
     how = request.node.callspec.params.get("how", request.node.originalname.removeprefix("test_"))
+    timeout = TIMEOUT if how == "timeout" else 0
     return (
-        spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Source(), 2, context=method, timeout=SOON)
+        spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Job(), 2, context=method, timeout=timeout)
     )
 
 
-def pids_of(pool: WorkerPool) -> list[int]:
-    assert pool._crew is not None
-    return [member.pid for member in pool._crew.members]
+def tasks(*requests: Any) -> Iterator[Task]:
+    return iter([Task(number, request) for number, request in enumerate(requests)])
 
 
-def tasks(*payloads: Any) -> Iterator[Task]:
-    return iter([Task(number, payload) for number, payload in enumerate(payloads)])
-
-
-def compute(pool: WorkerPool, *payload: Any) -> dict[str, Any]:
+def compute(pool: WorkerPool, *request: Any) -> dict[str, Any]:
     """One task's columns, which need no shared memory."""
-    (result,) = pool.run(tasks(payload))
+    (result,) = pool.run(tasks(request))
     if result.error is not None:
         raise result.error
     return result.columns
@@ -115,22 +116,39 @@ def compute(pool: WorkerPool, *payload: Any) -> dict[str, Any]:
 
 
 def test_results_come_in_order_with_their_values(pool):
-    payloads = [("values", start, 1 + start % 5, 1000 + start) for start in range(60)]
+    requests = [("values", start, 1 + start % 5, 1000 + start) for start in range(60)]
     seen = set()
-    for number, result in enumerate(pool.run(tasks(*payloads))):
+    for number, result in enumerate(pool.run(tasks(*requests))):
         assert result.error is None and result.task.number == number
-        _, start, n, size = payloads[number]
+        _, start, n, size = requests[number]
         assert result.columns["index"].tolist() == list(range(start, start + n))
         for index, array in enumerate(result.columns["array"], start):
             assert array.shape == (size,) and array.dtype == np.uint8 and (array == index % 251).all()
         seen.update(result.columns["pid"])
         result.release()
-    assert seen == set(pids_of(pool))
+    assert seen == set(pool.pids)
+
+
+def test_a_note_travels_beside_the_columns_and_owns_its_memory(pool):
+    (answer, *descriptions) = pool.run(
+        [Task(0, ("values", 0, 1, 10)), *[Task(i, ("note", i), describe=True) for i in range(1, 30)]]
+    )
+    assert answer.note == "values" and set(answer.columns) == {"array", "index", "pid"}
+    notes = []
+    for result in descriptions:
+        assert result.columns == {}
+        notes.append(result.note)
+        result.release()
+    for i, note in enumerate(notes, 1):
+        assert (
+            (note["array"] == i).all() and type(note["tensor"]) is torch.Tensor and note["tensor"].tolist() == [i] * 3
+        )
+        assert note["lambda"](2) == 2 * i  # what plain pickle refuses is left to the pool's pickler
 
 
 def test_slow_tasks_do_not_change_the_order(pool):
-    payloads = [("sleep", i, 0.05 * (i % 3 == 0)) for i in range(9)]
-    assert [result.columns["index"] for result in pool.run(tasks(*payloads))] == [[i] for i in range(9)]
+    requests = [("sleep", i, 0.05 * (i % 3 == 0)) for i in range(9)]
+    assert [result.columns["index"] for result in pool.run(tasks(*requests))] == [[i] for i in range(9)]
 
 
 def test_kinds_of_values(pool):
@@ -150,17 +168,17 @@ def test_kinds_of_values(pool):
 
 
 def test_arrays_are_aligned_writable_views_of_slots_that_are_used_again():
-    pool = WorkerPool(Source(), 2, context="fork")
+    pool = WorkerPool(Job(), 2, context="fork")
     addresses: set[int] = set()
-    payloads = [("values", i, 3, 70_001) for i in range(40)] * 3
-    for result in pool.run(tasks(*payloads)):
+    requests = [("values", i, 3, 70_001) for i in range(40)] * 3
+    for result in pool.run(tasks(*requests)):
         for array in result.columns["array"]:
             assert array.flags.writeable and array.ctypes.data % 64 == 0
             addresses.add(array.ctypes.data)
         result.release()
         result.release()  # twice is once
     # A worker's are: those under way, one with the consumer, and one that it has not yet heard is free.
-    slots = [len(member.slots._memory) for member in pool._crew.members]
+    slots = [len(process.slots._memory) for process in pool._processes.all]
     assert max(slots) <= 2 + 2 and len(addresses) == 3 * sum(slots)
     pool.close()
 
@@ -179,15 +197,15 @@ def test_slots_grow(pool):
         result.release()
 
 
-def test_large_payloads_and_many_of_them(pool):
+def test_large_requests_and_many_of_them(pool):
     """More than the sockets hold: neither side may wait for the other."""
     large = list(range(20_000))
-    many = WorkerPool(Source(), 1, context="fork", prefetch_factor=300)
+    many = WorkerPool(Job(), 1, context="fork", prefetch_factor=300)
     try:
         for chosen, count in ((pool, 6), (many, 300)):
-            payloads = [("random", [number] * (len(large) if count == 6 else 700)) for number in range(count)]
-            for number, result in enumerate(chosen.run(tasks(*[("echo", payload[1]) for payload in payloads]))):
-                assert result.columns["sum"] == [sum(payloads[number][1])]
+            requests = [("random", [number] * (len(large) if count == 6 else 700)) for number in range(count)]
+            for number, result in enumerate(chosen.run(tasks(*[("echo", request[1]) for request in requests]))):
+                assert result.columns["sum"] == [sum(requests[number][1])]
                 result.release()
     finally:
         many.close()
@@ -199,7 +217,7 @@ def test_a_task_may_ask_for_its_worker(pool):
         assert result.worker == result.columns["info"][0][0] == i % 3 % 2
 
 
-def test_an_error_of_the_tasks_comes_behind_the_results_before(pool):
+def test_an_error_of_the_tasks_comes_after_the_results_before(pool):
     def failing() -> Iterator[Task]:
         yield from tasks(("values", 0, 1, 1), ("values", 1, 1, 1))
         raise LookupError("the sampler's")
@@ -228,15 +246,13 @@ def test_prefetch_is_bounded_and_goes_on_while_the_consumer_is_busy(pool):
 
 
 def test_closing_a_run_does_not_wait_and_the_pool_goes_on(pool):
-    pids = pids_of(pool)
-    run = pool.run(tasks(("values", 0, 1, 10), *[("sleeps", 100, 0.02)] * 3))
+    pids = pool.pids
+    run = pool.run(tasks(("values", 0, 1, 10), *[("sleeps", 100_000, 0.02)] * 3))
     next(run)
-    begin = time.monotonic()
     run.close()
-    assert time.monotonic() - begin < 1
     columns = compute(pool, "values", 3, 1, 10)
-    # A task of 2 seconds was dropped at its next sample.
-    assert time.monotonic() - begin < SOON and columns["index"].tolist() == [3] and pids_of(pool) == pids
+    # A task of half an hour was dropped at its next sample.
+    assert columns["index"].tolist() == [3] and pool.pids == pids
 
 
 def test_a_newer_run_ends_the_one_before(pool):
@@ -285,19 +301,19 @@ def test_random_numbers_depend_on_the_sample_alone(pool):
 def test_put_off_set_up_runs_once_in_each_worker(method, pickled):
     if method == "spawn" and not pickled:
         return  # as under forkserver
-    source = HeavySource() if pickled else Source()
+    job = HeavyJob() if pickled else Job()
     if not pickled:
         # Inherited under fork: what does not pickle is no matter.  Elsewhere it is an error that says so.
-        source.lock = threading.Lock()
-    pool = WorkerPool(source, 1, context=method)
+        job.lock = threading.Lock()
+    pool = WorkerPool(job, 1, context=method)
     try:
         if pickled:
             columns = [compute(pool, "where"), compute(pool, "where")]
-            assert all(c["set up"] == [c["pid"]] == [pids_of(pool)] for c in columns)
+            assert all(c["set up"] == [c["pid"]] == [pool.pids] for c in columns)
         elif method == "fork":
             assert compute(pool, "values", 1, 1, 1)["index"].tolist() == [1]
         else:
-            with pytest.raises(TypeError, match="Source and worker_init_fn must be picklable"):
+            with pytest.raises(TypeError, match="Job and worker_init_fn must be picklable"):
                 pool.start()
     finally:
         pool.close()
@@ -310,22 +326,26 @@ def test_local_classes_and_another_pickler():
         pass
 
     class Local:
-        def __call__(self, payload: Any, progress: Any) -> dict[str, Any]:
-            if payload:
+        def describe(self, request: Any, progress: Any) -> Any:
+            return text
+
+        def read(self, request: Any, progress: Any) -> Answer:
+            if request:
                 raise LocalError(text)
-            return {"text": [text]}
+            return Answer({"text": [text]})
 
     pool = WorkerPool(Local(), 1)
     try:
-        good, bad = pool.run(tasks(False, True))
-        assert good.columns == {"text": [text]}
+        good, bad, described = pool.run([*tasks(False, True), Task(2, None, describe=True)])
+        assert good.columns == {"text": [text]} and good.note is None
+        assert described.columns == {} and described.note == text
         assert type(bad.error) is LocalError and str(bad.error) == text  # the very class
     finally:
         pool.close()
     plain = WorkerPool(Local(), 1, pickler=pickle)
     with pytest.raises(TypeError, match="must be picklable"):
         plain.start()
-    module = WorkerPool(Source(), 1, pickler=pickle)
+    module = WorkerPool(Job(), 1, pickler=pickle)
     try:
         assert compute(module, "values", 2, 1, 1)["index"].tolist() == [2]
     finally:
@@ -335,7 +355,7 @@ def test_local_classes_and_another_pickler():
 def test_contexts_of_multiprocessing_and_the_users_settings():
     before = multiprocessing.get_start_method(allow_none=True)
     for context in (multiprocessing.get_context("forkserver"), multiprocessing.get_context("fork"), None):
-        pool = WorkerPool(Source(), 1, context=context)
+        pool = WorkerPool(Job(), 1, context=context)
         assert compute(pool, "values", 2, 1, 1)["index"].tolist() == [2]
         pool.close()
     assert multiprocessing.get_start_method(allow_none=True) == before
@@ -352,7 +372,7 @@ def test_contexts_of_multiprocessing_and_the_users_settings():
         ("two", TwoArgumentsError, "(3, 'three')"),
         ("one way", LookupError, "OneWayError: 3: three"),
         ("locked", RuntimeError, "LockedError: locked"),
-        ("stop", RuntimeError, "a source must not raise StopIteration, and Source did"),
+        ("stop", RuntimeError, "a dataset must not raise StopIteration, and Job did"),
         ("unicode", UnicodeDecodeError, "bad"),
         ("large", ValueError, "x" * 300_000),
     ],
@@ -363,7 +383,7 @@ def test_exceptions_come_back_and_the_pool_goes_on(pool, which, kind, text):
     assert type(bad.error) is kind and not isinstance(bad.error, OneWayError) and text in str(bad.error)
     assert bad.index == 31 and bad.columns == {}
     note = bad.error.__notes__[-1]
-    assert f"In worker {bad.worker} (pid {pids_of(pool)[bad.worker]}), task 1, sample 31:" in note
+    assert f"In worker {bad.worker} (pid {pool.pids[bad.worker]}), task 1, sample 31:" in note
     assert "workers_helpers.py" in note and "torchdali/workers" not in note
     if which == "two":
         assert (bad.error.code, bad.error.text) == (3, "three")
@@ -378,14 +398,13 @@ def test_a_value_that_does_not_pickle_is_named(pool):
 @pytest.mark.parametrize("how", ["fail", "exit", "hang"])
 def test_a_worker_that_does_not_start(how):
     init = {"fail": helpers.fail_init, "exit": helpers.exit_init, "hang": helpers.hang_init}[how]
-    pool = WorkerPool(Source(), 2, context="fork", worker_init_fn=init, ready_timeout=0.5 if how == "hang" else 60)
+    pool = WorkerPool(Job(), 2, context="fork", worker_init_fn=init, ready_timeout=0.5 if how == "hang" else LONG)
     pool.start()
-    pids = pids_of(pool)
-    begin = time.monotonic()
+    pids = pool.pids
     expected = {"fail": TwoArgumentsError, "exit": WorkerDiedError, "hang": WorkerTimeoutError}[how]
     with pytest.raises(expected) as caught:
         compute(pool, "values", 1, 1, 1)
-    assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
     if how == "fail":
         assert caught.value.text == "no set-up" and "fail_init" in caught.value.__notes__[-1]
     else:
@@ -399,21 +418,23 @@ def test_a_worker_that_does_not_start(how):
 def test_a_preloaded_module_that_fails_ends_no_pool(tmp_path):
     (tmp_path / "breaks_alone.py").write_text("raise RuntimeError('only for its owner')")
     script = (
-        "from torchdali.workers import WorkerPool, Task\n"
-        "class Source:\n"
-        "    def __call__(self, payload, progress):\n"
-        "        return {'sum': [sum(payload)]}\n"
+        "from torchdali.workers import Answer, WorkerPool, Task\n"
+        "class Job:\n"
+        "    def describe(self, request, progress):\n"
+        "        return None\n"
+        "    def read(self, request, progress):\n"
+        "        return Answer({'sum': [sum(request)]})\n"
         # No `if __name__`: the fork server's workers do not import the script.
-        "pool = WorkerPool(Source(), 1, preload=['breaks_alone'])\n"
+        "pool = WorkerPool(Job(), 1, preload=['breaks_alone'])\n"
         "print(*[result.columns['sum'][0] for result in pool.run([Task(0, [1, 2])])])\n"
     )
     (tmp_path / "script.py").write_text(script)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0 and done.stdout == "3\n" and "only for its owner" in done.stderr
 
@@ -424,12 +445,9 @@ def test_a_preloaded_module_that_fails_ends_no_pool(tmp_path):
 @pytest.mark.parametrize("how", DEATHS)
 def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     list(doomed.run(tasks(("values", 0, 1, 10))))  # it has started
-    pids = pids_of(doomed)
-    begin = time.monotonic()
+    pids = doomed.pids
     with pytest.raises(WorkerDiedError) as caught:
-        list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, 0.2) for i in range(9)])))
-    # Behind sys.exit, the worker's interpreter shuts down first.
-    assert time.monotonic() - begin < (5 if how == "sys.exit" else SOON)
+        list(doomed.run(tasks(("values", 0, 1, 10), ("die", 41, how), *[("sleep", i, LONG) for i in range(9)])))
     error = caught.value
     code, text = DEATHS[how]
     stage = "handed over" if how == "write" else "computed"
@@ -437,7 +455,7 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
     assert str(error) == f"worker {error.worker} (pid {error.pid}) {text} while it {stage} sample 41 of task 1"
     assert error.pid == pids[error.worker] and isinstance(error, (TorchDaliError, RuntimeError))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
     with pytest.raises(RuntimeError, match="the worker pool is closed: make a new one"):
         next(doomed.run(tasks(("values", 0, 1, 10))))
 
@@ -445,15 +463,16 @@ def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
 @pytest.mark.parametrize("how", ["idle"])
 def test_an_idle_worker_that_is_killed(doomed, how):
     list(doomed.run(Task(i, ("values", 0, 1, 10), worker=i) for i in range(doomed.num_workers)))
-    pids = pids_of(doomed)
-    time.sleep(0.1)  # the last one has sent its result, and may not have gone on
+    pids = doomed.pids
+    # The last one has sent its result, and may not have gone on.
+    assert wait_until(lambda: doomed._processes.table.status(len(pids) - 1).stage == IDLE)
     os.kill(pids[-1], signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match=r"was killed by SIGKILL \(out of memory\?\) while it was idle") as caught:
         for result in doomed.run(tasks(*[("sleep", i, 0.02) for i in range(50)])):
             result.release()
     # It may have been given a task that it never began.
     assert caught.value.worker == len(pids) - 1 and caught.value.index is None
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 def test_without_pidfds(monkeypatch):
@@ -464,76 +483,69 @@ def test_without_pidfds(monkeypatch):
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     for _ in range(2):
-        pool = WorkerPool(Source(), 2, context="fork")
+        pool = WorkerPool(Job(), 2, context="fork")
         list(pool.run(tasks(("values", 0, 1, 10))))
-        pids = pids_of(pool)
-        begin = time.monotonic()
+        pids = pool.pids
         with pytest.raises(WorkerDiedError, match="exited with code 7 while it computed sample 4 of task 0"):
-            list(pool.run(tasks(("die", 4, "exit"), *[("sleep", i, 0.2) for i in range(9)])))
-        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+            list(pool.run(tasks(("die", 4, "exit"), *[("sleep", i, LONG) for i in range(9)])))
+        assert not wait_gone(pids)
 
 
 @pytest.mark.parametrize("how", ["timeout"])
 def test_a_sample_past_the_timeout(doomed, how):
     # More than that a task, but less a sample.
-    assert compute(doomed, "sleeps", 3, 0.4 * SOON)["index"] == [0, 1, 2]
-    pids = pids_of(doomed)
+    assert compute(doomed, "sleeps", 6, 0.2 * TIMEOUT)["index"] == [*range(6)]
+    pids = doomed.pids
     begin = time.monotonic()
     with ThreadPoolExecutor(1) as thread, pytest.raises(WorkerTimeoutError) as caught:
-        thread.submit(lambda: list(doomed.run(tasks(("values", 0, 1, 1), ("sleep", 52, 60.0))))).result()
-    assert SOON <= time.monotonic() - begin < 2 * SOON
+        thread.submit(lambda: list(doomed.run(tasks(("values", 0, 1, 1), ("sleep", 52, LONG))))).result()
+    assert time.monotonic() - begin >= TIMEOUT
     error = caught.value
-    assert (error.task, error.index, error.timeout) == (1, 52, SOON) and isinstance(error, LoaderTimeoutError)
-    assert str(error).endswith("took over 3 s while it computed sample 52 of task 1, and was killed")
-    assert not wait_gone(pids, SOON)
+    assert (error.task, error.index, error.timeout) == (1, 52, TIMEOUT) and isinstance(error, LoaderTimeoutError)
+    assert str(error).endswith("took over 2 s while it computed sample 52 of task 1, and was killed")
+    assert not wait_gone(pids)
 
 
 @pytest.mark.parametrize("how", ["close pool"])
 def test_close_from_another_thread_while_a_run_waits(doomed, how):
-    run = doomed.run(tasks(("values", 0, 1, 1), ("sleep", 1, 0.9), ("sleep", 2, 0.9), ("sleep", 3, 0.9)))
+    run = doomed.run(tasks(("values", 0, 1, 1), *[("sleep", i, LONG) for i in range(1, 4)]))
     next(run)
-    pids = pids_of(doomed)
+    pids = doomed.pids
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(lambda: [next(run) for _ in range(3)])
         time.sleep(0.1)
-        begin = time.monotonic()
         doomed.close()
-        assert time.monotonic() - begin < SOON and not wait_gone(pids, SOON)
+        assert not wait_gone(pids)
         with pytest.raises(RuntimeError, match="the worker pool is closed"):
-            waiting.result(1)
+            waiting.result(PATIENCE)
     doomed.close()  # twice is once
 
 
 def test_killing_random_workers_never_hangs():
     """50 workers killed at random moments, in large writes too, while a thread consumes."""
     chance = random.Random(4)
-    slowest = 0.0
     stages = set()
     for turn in range(50):
-        pool = WorkerPool(Source(), 2, context="forkserver" if turn % 2 else "fork")
+        pool = WorkerPool(Job(), 2, context="forkserver" if turn % 2 else "fork")
         list(pool.run(tasks(("values", 0, 1, 10), ("values", 0, 1, 10))))
-        pids = pids_of(pool)
-        ended: list[float] = []
+        pids = pool.pids
         caught: list[BaseException] = []
 
-        def consume(pool: WorkerPool = pool, ended: list = ended, caught: list = caught) -> None:
+        def consume(pool: WorkerPool = pool, caught: list = caught) -> None:
             try:
                 for result in pool.run(Task(i, ("values", i, 4, 700_000)) for i in range(10**6)):
                     result.release()
             except WorkerDiedError as error:
                 caught.append(error)
-            ended.append(time.monotonic())
 
         thread = threading.Thread(target=consume)
         thread.start()
         time.sleep(chance.uniform(0, 0.03))
-        begin = time.monotonic()
         os.kill(chance.choice(pids), signal.SIGKILL)
-        thread.join(10)
-        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids, SOON)
-        slowest = max(slowest, ended[0] - begin)
+        thread.join(PATIENCE)
+        assert not thread.is_alive() and len(caught) == 1 and not wait_gone(pids)
         stages.add(caught[0].stage)
-    assert slowest < SOON and {"computed", "handed over"} & stages
+    assert {"computed", "handed over"} & stages
 
 
 # Memory
@@ -544,7 +556,7 @@ def test_too_little_memory_is_an_error_with_sizes(method, limit):
     """By the kernel's own limit on the size of files, and by a machine that seems to have little."""
     if method == "spawn" and limit is helpers.limit_memory:
         return  # once is enough there: it takes seconds
-    pool = WorkerPool(Source(), 1, context=method, worker_init_fn=limit)
+    pool = WorkerPool(Job(), 1, context=method, worker_init_fn=limit)
     try:
         small, large, after = pool.run(tasks(("fill", 1, 1000), ("fill", 2, 20 << 20), ("fill", 3, 1000)))
         assert small.error is None and after.error is None
@@ -562,7 +574,7 @@ def test_memory_and_descriptors_are_given_back():
             return sum("torchdali" in line for line in file)
 
     def once() -> None:
-        pool = WorkerPool(Source(), 2, context="fork")
+        pool = WorkerPool(Job(), 2, context="fork")
         for result in pool.run(tasks(*[("values", i, 2, 300_000) for i in range(9)])):
             result.release()
         del result
@@ -589,28 +601,28 @@ def test_no_worker_outlives_the_script(mode, scripts):
     assert len(pids) == 5
     if mode == "kill":
         os.kill(script.pid, signal.SIGKILL)
-        assert not wait_gone(pids, SOON)
+        assert not wait_gone(pids)
     elif mode == "interrupt":
         os.killpg(script.pid, signal.SIGINT)
-        assert not wait_gone(pids, SOON)
-    _, errors = script.communicate(timeout=20)
+        assert not wait_gone(pids)
+    _, errors = script.communicate(timeout=PATIENCE)
     assert not wait_gone(pids, 0)
     expected = {"kill": "", "interrupt": "KeyboardInterrupt", "raise": "ArithmeticError: of the user", "exit": ""}[mode]
     assert expected in errors and errors.count("Traceback") == bool(expected), errors
 
 
 def test_a_forgotten_pool_ends():
-    pool = WorkerPool(Source(), 2, context="fork")
+    pool = WorkerPool(Job(), 2, context="fork")
     run = pool.run(tasks(*[("sleep", i, 60.0 * (i > 0)) for i in range(4)]))
     next(run)
-    pids = pids_of(pool)
+    pids = pool.pids
     del run, pool
     gc.collect()
-    assert not wait_gone(pids, SOON)
+    assert not wait_gone(pids)
 
 
 def test_a_forked_pool_is_refused_and_left_alone():
-    pool = WorkerPool(Source(), 1, context="fork")
+    pool = WorkerPool(Job(), 1, context="fork")
     run = pool.run(tasks(*[("values", i, 1, 10) for i in range(9)]))
     next(run)
     child = os.fork()
@@ -646,13 +658,13 @@ def test_a_forked_pool_is_refused_and_left_alone():
         ({"context": "threads"}, ValueError, "multiprocessing_context must be one of .*, got 'threads'"),
         ({"timeout": -1}, ValueError, "timeout must be at least 0 seconds"),
         ({"worker_init_fn": 3}, TypeError, "worker_init_fn must be callable, got int"),
-        ({"source": 3}, TypeError, "source must be callable, got int"),
+        ({"job": 3}, TypeError, "job must have the methods describe and read, got int"),
         ({"pickler": "dill"}, TypeError, "pickler must be a module with dumps and loads, got 'dill'"),
     ],
 )
 def test_wrong_arguments(arguments, kind, text):
     with pytest.raises(kind, match=text):
-        WorkerPool(**{"source": Source(), "num_workers": 1, **arguments})
+        WorkerPool(**{"job": Job(), "num_workers": 1, **arguments})
 
 
 def test_seeds_are_of_all_three_numbers_and_the_callers_generators_are_kept():

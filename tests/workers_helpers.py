@@ -1,4 +1,4 @@
-"""Sources that run in worker processes, and a script that is killed."""
+"""Jobs that run in worker processes, and a script that is killed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from torchdali.seeding import seeded
+from torchdali.workers import Answer
 
 
 def forever() -> None:
@@ -25,14 +26,12 @@ def forever() -> None:
         time.sleep(60)
 
 
-def wait_gone(pids: list[int], seconds: float) -> list[int]:
-    """The processes of a list that are still there after some seconds; zombies are gone."""
-    deadline = time.monotonic() + seconds
-    while True:
-        left = [pid for pid in pids if _alive(pid)]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.01)
+def wait_gone(pids: list[int], seconds: float | None = None) -> list[int]:
+    """The processes of a list that stay; zombies are gone."""
+    from tests.patience import PATIENCE, wait_until  # this file is a script too
+
+    wait_until(lambda: not any(map(_alive, pids)), PATIENCE if seconds is None else seconds)
+    return [pid for pid in pids if _alive(pid)]
 
 
 def _alive(pid: int) -> bool:
@@ -68,16 +67,19 @@ class LockedError(Exception):
         self.lock = threading.Lock()
 
 
-class Source:
-    """Does what the payload says: (what, *arguments)."""
+class Job:
+    """Does what the request says: (what, *arguments)."""
 
     def __init__(self) -> None:
         self.dataset = self
         self.inits: list[int] = []
 
-    def __call__(self, payload: Any, progress: Any) -> dict[str, Any]:
-        what, *arguments = payload
+    def describe(self, request: Any, progress: Any) -> Any:
+        what, *arguments = request
         return getattr(self, what)(progress, *arguments)
+
+    def read(self, request: Any, progress: Any) -> Answer:
+        return Answer(self.describe(request, progress), request[0])
 
     def values(self, progress: Any, start: int, n: int, size: int) -> dict[str, Any]:
         arrays = []
@@ -96,6 +98,14 @@ class Source:
             "nested": [{"a": (image, "x")}, None, b"bytes", 1.5],
             "half": [torch.ones(2, dtype=torch.bfloat16)] * 4,
             "lambda": [lambda x: x + 1] * 4,
+        }
+
+    def note(self, progress: Any, factor: int) -> dict[str, Any]:
+        progress(0)
+        return {
+            "array": np.full(50_000, factor),
+            "tensor": torch.full((3,), factor),
+            "lambda": lambda x: factor * x,
         }
 
     def unpicklable(self, progress: Any) -> dict[str, Any]:
@@ -179,7 +189,7 @@ class _Deadly:
         return list, ()
 
 
-class HeavySource(Source):
+class HeavyJob(Job):
     """Sets itself up where it arrives."""
 
     def __init__(self) -> None:
@@ -243,7 +253,7 @@ METHODS = ("fork", "spawn", "forkserver")
 def script(mode: str) -> None:
     from torchdali.workers import Task, WorkerPool
 
-    pools = [WorkerPool(Source(), 1 if method == "spawn" else 2, context=method) for method in METHODS]
+    pools = [WorkerPool(Job(), 1 if method == "spawn" else 2, context=method) for method in METHODS]
     for pool in pools:
         pool.start()
     for pool in pools:
@@ -252,7 +262,7 @@ def script(mode: str) -> None:
     runs = [pool.run(Task(i, ("sleep", i, 0.0 if i == 0 else 600)) for i in range(4)) for pool in pools]
     for run in runs:
         next(run)
-    sys.stdout.write(" ".join(str(member.pid) for pool in pools for member in pool._crew.members) + "\n")
+    sys.stdout.write(" ".join(str(pid) for pool in pools for pid in pool.pids) + "\n")
     sys.stdout.flush()
     if mode == "exit":
         return

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -189,10 +189,10 @@ def shapes(batch: Any) -> list[tuple[int, ...]]:
     return [tuple(shape) for shape in batch.shape]
 
 
-class Rows:
-    """Some DALI output that has been computed: a batch of dynamic mode or an output of a pipeline, on the CPU or a GPU.
+class Output:
+    """A computed output of DALI, of dynamic mode or of a pipeline, on the CPU or a GPU.
 
-    Memory belongs to DALI and lives as long as this object and what was made from it.
+    The memory is DALI's, and lives as long as this object and the views that were made of it.
     """
 
     def __init__(self, output: Any) -> None:
@@ -219,15 +219,17 @@ class Rows:
         return bool(self.storage.is_dense_tensor())
 
     def arrays(self) -> list[NDArray[Any]]:
-        """One array a sample over DALI's host memory."""
+        """Views of DALI's host memory, one array per sample."""
         return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
 
-    def array(self) -> NDArray[Any]:
-        """All samples as one array over DALI's host memory; they must be uniform."""
-        return np.asarray(self.storage.as_tensor())
+    def tensors(self) -> torch.Tensor | list[torch.Tensor]:
+        """Views of DALI's host memory: one tensor where the samples are uniform, else one per sample."""
+        if self.uniform():
+            return torch.from_numpy(np.asarray(self.storage.as_tensor()))
+        return [torch.from_numpy(array) for array in self.arrays()]
 
     def copied(self) -> NDArray[Any] | list[NDArray[Any]]:
-        """All samples in memory of their own: one array where they are uniform, else one a sample, side by side."""
+        """Copies in host memory: one array where the samples are uniform, else one per sample, side by side."""
         shapes = self.shapes()
         flat_already = len(shapes[0]) == 1
         sizes = [shape[0] for shape in shapes] if flat_already else [math.prod(shape) for shape in shapes]
@@ -242,14 +244,41 @@ class Rows:
             parts = [part.reshape(shape) for part, shape in zip(parts, shapes)]
         return parts
 
+    def owned(self, device: torch.device) -> Owned:
+        """A copy of DALI's GPU memory in torch's, made on the current stream.
+
+        Never DALI's memory itself: its DLPack deleter synchronises the whole device.
+        """
+        views = self.on_gpu(device)
+        copies: Any = (
+            [torch.empty_like(view).copy_(view) for view in views]
+            if isinstance(views, list)
+            else torch.empty_like(views).copy_(views)
+        )
+        return Owned(copies, self.layout, self.shapes())
+
     def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
-        """Views of DALI's GPU memory: one tensor where uniform, else one a sample.
+        """Views of DALI's GPU memory: one tensor where the samples are uniform, else one per sample.
 
         By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only.
         """
         if self.uniform():
             return torch.as_tensor(self.storage.as_tensor(), device=device)
         return [torch.as_tensor(self.storage[i], device=device) for i in range(len(self.storage))]
+
+
+class Owned(NamedTuple):
+    """An output on a GPU in torch's memory, see `Output.owned`."""
+
+    data: torch.Tensor | list[torch.Tensor]
+    layout: str
+    sizes: list[tuple[int, ...]]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return self.sizes
+
+    def tensors(self) -> torch.Tensor | list[torch.Tensor]:
+        return self.data
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a batch is made of: fields, their kinds, and padded tensors."""
+"""The parts of a batch: fields, their kinds, columns, and padded tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from numpy.typing import NDArray
 
 Kind = Literal["encoded", "image", "array", "number", "object"]
-"""What a column holds.
+"""The kind of a field.
 
     encoded   bytes of an image file, uint8 [n] each; decoded by the loader, it leaves as an image
     image     uint8 [H, W, C] each
     array     any numeric array each, of one dtype and number of dimensions; ragged ones leave padded
-    number    one number a sample; leaves as a tensor [N]
+    number    one number per sample; leaves as a tensor [N]
     object    anything else, such as strings; leaves as a list
 """
 
-PIXELS = ("encoded", "image")  # what transforms act on
-Column = Sequence[Any] | NDArray[Any]  # one value a sample
+PIXELS = ("encoded", "image")  # the kinds that transforms act on
+Column = Sequence[Any] | NDArray[Any]  # one value per sample
 Columns = dict[str, Column]
 
 
@@ -32,7 +32,7 @@ class Padded(NamedTuple):
     """A ragged field as one tensor.
 
     Attributes:
-        data: [N, *largest], filled up behind each sample's end.
+        data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
             [N, C, H, W]; all dimensions for other arrays.
     """
@@ -42,7 +42,7 @@ class Padded(NamedTuple):
 
     @property
     def mask(self) -> torch.Tensor:
-        """[N, *padded dimensions] bool, True where `data` is a sample's own."""
+        """bool [N, *padded dimensions]: True where `data` is a sample's, False where it is padding."""
         dims = self.sizes.shape[1]
         extents = self.data.shape[-dims:]  # images pad their last two dimensions, arrays all but the first
         mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
@@ -57,7 +57,7 @@ class Padded(NamedTuple):
 
 
 class BadSample(NamedTuple):
-    """A sample that failed and what was done: an entry of `DataLoader.bad_samples`."""
+    """A sample that failed, and its substitute: an entry of `DataLoader.bad_samples`."""
 
     index: int  # type: ignore[assignment]  # hides tuple's method of this name
     path: str | None
@@ -67,7 +67,7 @@ class BadSample(NamedTuple):
 
 
 def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:
-    """Some rows of all columns."""
+    """Take some rows of all columns."""
     return {
         name: column[np.asarray(rows)] if isinstance(column, np.ndarray) else [column[i] for i in rows]
         for name, column in columns.items()
@@ -75,7 +75,7 @@ def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:
 
 
 def join(parts: Sequence[Columns]) -> Columns:
-    """Columns one behind the other; the counterpart of `take`."""
+    """Join columns end to end; the counterpart of `take`."""
     return parts[0] if len(parts) == 1 else {name: _join([part[name] for part in parts]) for name in parts[0]}
 
 

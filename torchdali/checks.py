@@ -10,6 +10,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+INT32 = range(-(2**31), 2**31)  # the labels that DALI reads as they are
+
 
 def flag(name: str, value: Any) -> bool:
     """Return the value as a bool, if it is True, False or None.

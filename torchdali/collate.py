@@ -1,11 +1,10 @@
-"""Samples to batches: output memory that comes back, dense and padded tensors."""
+"""Puts samples together to tensors: numbers, arrays of one shape, and ragged ones with padding."""
 
 from __future__ import annotations
 
-import math
-import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,97 +12,154 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Padded
+from .checks import nearest
+from .errors import PadValueError
+from .signature import check_arrays
 
 
-class Pool:
-    """Host memory for batches, owned by whoever holds a batch and reused when its last view is gone.
-
-    Fresh memory costs a page fault for every 4 KiB: ten times the work of writing it.  A buffer is lent as a new array
-    (the lease) that only the tensor's storage keeps alive: every view, `detach`, `numpy()`, DLPack capsule and autograd
-    graph holds the storage, so the lease ends exactly when nothing can reach the memory.
+@dataclass(frozen=True)
+class Padding:
+    """The way in which ragged fields become tensors.
 
     Args:
-        keep: how many free buffers are kept.
+        value: the number that fills each sample up to the batch's extent; or a dict of numbers by field, 0 elsewhere.
+        multiple: extents are rounded up to a multiple of it.
+
+    Raises:
+        TypeError: `value` is no number, and no dict of numbers.
     """
 
-    def __init__(self, keep: int = 8) -> None:
-        self._keep = keep
-        self._free: list[NDArray[np.uint8]] = []
-        self._lock = threading.RLock()  # a lease may end in a garbage collection, that is anywhere
+    value: float | Mapping[str, float] = 0
+    multiple: int = 1
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous tensor with any values in it."""
-        size = math.prod(shape) * dtype.itemsize
-        base = self._take(size)
-        lease = base[:size]
-        # Without atexit: at the end of the process there is nobody to give the memory back to.
-        weakref.finalize(lease, self._give, base).atexit = False
-        return torch.from_numpy(lease).view(dtype).view(*shape)
+    def __post_init__(self) -> None:
+        by_field = isinstance(self.value, Mapping)
+        for value in self.value.values() if isinstance(self.value, Mapping) else [self.value]:
+            if isinstance(value, bool) or not isinstance(value, Real):
+                what = "a number, or a dict of numbers by field"
+                raise TypeError(f"pad_value must be {what}, got {value!r}{' in the dict' if by_field else ''}")
 
-    def _take(self, size: int) -> NDArray[np.uint8]:
-        with self._lock:
-            fitting = [i for i, base in enumerate(self._free) if size <= len(base) <= 2 * size + 4096]
-            if fitting:
-                return self._free.pop(min(fitting, key=lambda i: len(self._free[i])))
-        return np.empty(max(size, 1), np.uint8)
+    def check_fields(self, fields: Iterable[str]) -> None:
+        """Raise unless the dict's fields are among these.
 
-    def _give(self, base: NDArray[np.uint8]) -> None:
-        with self._lock:
-            self._free.append(base)
-            if len(self._free) > self._keep:
-                del self._free[0]
+        Raises:
+            PadValueError: one is not.
+        """
+        known = list(fields)
+        for field in self.value if isinstance(self.value, Mapping) else ():
+            if field not in known:
+                raise PadValueError(
+                    f"pad_value must name fields among {', '.join(known)}, got {field!r}{nearest(field, known)}"
+                )
+
+    def value_for(self, field: str, dtype: np.dtype[Any] | torch.dtype) -> float:
+        """The number that fills up a ragged field.
+
+        Raises:
+            PadValueError: the field's dtype can't hold it.
+        """
+        named = isinstance(self.value, Mapping) and field in self.value
+        value = self.value.get(field, 0) if isinstance(self.value, Mapping) else self.value
+        if value and not _holds(dtype, value):
+            name = str(dtype).removeprefix("torch.")
+            if named:
+                raise PadValueError(f"pad_value of {field!r} must fit its dtype, {name}, got {value!r}")
+            other = "label" if field != "label" else "mask"
+            raise PadValueError(
+                f"pad_value must fit the dtypes of all ragged fields, got {value!r} for {field!r}, which is {name}: "
+                f"name the fields that it is meant for, as in pad_value={{{other!r}: {value!r}}}; 0 fills others"
+            )
+        return value
+
+    def extent(self, sizes: NDArray[np.int64]) -> tuple[int, ...]:
+        """The smallest extent that holds all sizes [N, d], rounded up to the multiple."""
+        return tuple(int(-(-size // self.multiple) * self.multiple) for size in sizes.max(axis=0))
+
+    def pad(
+        self, field: str, rows: Column, empty: Callable[[tuple[int, ...]], Any], dims: slice = slice(None)
+    ) -> tuple[Any, NDArray[np.int64]]:
+        """Rows of any sizes in one array, filled up after the end of each.
+
+        Args:
+            field: the field's name.
+            rows: numpy arrays or tensors of one dtype and number of dimensions, at least one.
+            empty: makes the result's memory from its shape, of the rows' dtype.
+            dims: the dimensions that may differ.
+
+        Returns:
+            what `empty` gave, [N, *extent]; and the true sizes of those dimensions, [N, d].
+
+        Raises:
+            PadValueError: the rows' dtype can't hold the pad value.
+        """
+        value = self.value_for(field, rows[0].dtype)
+        sizes = np.array([row.shape[dims] for row in rows], np.int64)
+        shape, extent = list(rows[0].shape), self.extent(sizes)
+        shape[dims] = extent
+        out = empty((len(rows), *shape))
+        if (sizes != extent).any():
+            out[...] = value
+        for i, row in enumerate(rows):
+            out[(i, *map(slice, row.shape))] = row
+        return out, sizes
 
 
-def padded_extent(sizes: NDArray[np.int64], multiple: int) -> tuple[int, ...]:
-    """The smallest extent that holds all sizes, rounded up to a multiple."""
-    largest = sizes.max(axis=0)
-    return tuple(int(-(-extent // multiple) * multiple) for extent in largest)
-
-
-def pad_rows(rows: Sequence[torch.Tensor], out: torch.Tensor, value: float) -> torch.Tensor:
-    """Copy rows of any sizes into `out` [N, *extent] and fill the rest."""
-    for i, row in enumerate(rows):
-        if row.shape != out.shape[1:]:
-            out[i].fill_(value)
-        out[i][tuple(slice(0, extent) for extent in row.shape)].copy_(row)
-    return out
+def _holds(dtype: np.dtype[Any] | torch.dtype, value: float) -> bool:
+    """Whether a dtype has a number: integers exactly, floats by their range."""
+    if isinstance(dtype, torch.dtype):
+        kind = "f" if dtype.is_floating_point else "b" if dtype == torch.bool else "i"
+        limits: Any = torch.finfo if kind == "f" else torch.iinfo
+    else:
+        kind, limits = dtype.kind, np.finfo if dtype.kind == "f" else np.iinfo
+    if kind == "b":
+        return value in (0, 1)
+    if kind == "f":
+        return abs(value) <= float(limits(dtype).max) or value != value or abs(value) == float("inf")
+    return bool(limits(dtype).min <= value <= limits(dtype).max) and value == int(value)
 
 
 def collate_numbers(column: Column, device: torch.device) -> torch.Tensor:
-    """[N] of a column of numbers."""
+    """A column of numbers as a tensor [N]."""
     return torch.from_numpy(np.array(column)).to(device, non_blocking=True)
 
 
 def collate_arrays(
-    column: Column, uniform: bool | None, device: torch.device, value: float, multiple: int
+    field: str,
+    column: Column,
+    uniform: bool | None,
+    padding: Padding,
+    device: torch.device,
+    samples: Sequence[int] | None = None,
 ) -> torch.Tensor | Padded:
-    """[N, ...] of uniform arrays, else all of their dimensions padded; None: uniform where these ones are."""
-    if len(column) and isinstance(column[0], torch.Tensor):
-        return _collate_tensors(list(column), device, value, multiple)  # those that a reader made on a GPU
-    if isinstance(column, list) and len({(row.dtype, row.ndim) for row in column}) > 1:
-        seen = sorted({(str(row.dtype), row.ndim) for row in column})
-        raise TypeError(f"arrays of a batch must have one dtype and number of dimensions, got {seen}")
-    if uniform is None:
+    """A column of arrays as a tensor [N, ...] where they are uniform, else with all their dimensions padded.
+
+    Args:
+        field: the field's name.
+        column: numpy arrays; or tensors, which a reader made on a GPU.
+        uniform: whether all samples of the field have one shape; None: where these have.
+        padding: for ragged ones.
+        device: the result's.
+        samples: the samples' indices, for messages.
+
+    Raises:
+        FieldTypeError: two differ in dtype or number of dimensions.
+        PadValueError: the field may be ragged, and its dtype can't hold the pad value.
+    """
+    check_arrays(field, column, samples)
+    tensors = len(column) and isinstance(column[0], torch.Tensor)
+    if tensors or uniform is None:
         uniform = len({row.shape for row in column}) == 1
+        if not tensors and len(column):
+            padding.value_for(field, column[0].dtype)  # a later batch may need it
     if uniform:
-        return torch.from_numpy(np.array(column)).to(device, non_blocking=True)
-    sizes = np.array([row.shape for row in column], np.int64)
-    shape = (len(column), *padded_extent(sizes, multiple))
-    out = np.full(shape, value, column[0].dtype) if value else np.zeros(shape, column[0].dtype)
-    for i, row in enumerate(column):
-        inside: tuple[slice, ...] = tuple(map(slice, row.shape))
-        out[i][inside] = row
-    return Padded(torch.from_numpy(out).to(device), torch.from_numpy(sizes).to(device))
-
-
-def _collate_tensors(
-    column: Sequence[torch.Tensor], device: torch.device, value: float, multiple: int
-) -> torch.Tensor | Padded:
-    sizes = np.array([row.shape for row in column], np.int64)
-    if (sizes == sizes[0]).all():
-        return torch.stack(list(column)).to(device)
-    out = column[0].new_empty((len(column), *padded_extent(sizes, multiple)))
-    return Padded(pad_rows(column, out, value).to(device), torch.from_numpy(sizes).to(device))
+        data = torch.stack(list(column)) if tensors else torch.from_numpy(np.array(column))
+        return data.to(device, non_blocking=True)
+    if tensors:
+        data, sizes = padding.pad(field, column, column[0].new_empty)
+    else:
+        array, sizes = padding.pad(field, column, lambda shape: np.empty(shape, column[0].dtype))
+        data = torch.from_numpy(array)
+    return Padded(data.to(device), torch.from_numpy(sizes).to(device))
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:

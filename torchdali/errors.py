@@ -3,6 +3,8 @@
     TorchDaliError
      +-- StateMismatchError (ValueError)   a checkpoint of another dataset, seed, order or version
      +-- TransformError (TypeError)        a transform returned something that is no batch
+     +-- FieldTypeError (TypeError)        a value differs from its field's others in kind, dtype or dimensions
+     +-- PadValueError (ValueError)        `pad_value` does not fit a ragged field, or names an unknown one
      +-- BadSampleError (RuntimeError)     one sample could not be read, decoded or transformed
      +-- ReaderError (RuntimeError)        a native reader failed for a batch
      +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample is fine
@@ -31,6 +33,36 @@ class StateMismatchError(TorchDaliError, ValueError):
 
 class TransformError(TorchDaliError, TypeError):
     """A transform returned something that cannot become a batch."""
+
+
+class FieldTypeError(TorchDaliError, TypeError):
+    """A value differs from the others of its field: in kind, dtype, number of dimensions or of channels.
+
+    A loader that knows the sample raises `BadSampleError` from it.
+
+    Attributes:
+        field: the field's name.
+        expected, got: the two forms, in words.
+        first: the sample that showed what was expected.
+        sample: the sample with the other value, if that is known here.
+        remedy: the advice at the message's end.
+    """
+
+    def __init__(
+        self, field: str, expected: str, got: str, first: str = "the first sample", sample: str = "", remedy: str = ""
+    ) -> None:
+        super().__init__(field, expected, got, first, sample, remedy)
+        self.field, self.expected, self.got = field, expected, got
+        self.first, self.sample, self.remedy = first, sample, remedy
+
+    def __str__(self) -> str:
+        where = f" in {self.sample}" if self.sample else ""
+        remedy = f": {self.remedy}" if self.remedy else ""
+        return f"{self.field!r} must be {self.expected}, as in {self.first}, got {self.got}{where}{remedy}"
+
+
+class PadValueError(TorchDaliError, ValueError):
+    """`pad_value` does not fit the dtype of a ragged field, or names an unknown field."""
 
 
 class ReaderError(TorchDaliError, RuntimeError):

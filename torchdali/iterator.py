@@ -64,13 +64,17 @@ class LoaderIterator:
         try:
             return self._next()
         except Exception as error:
-            # An error that the caller keeps must not keep this iterator, and so the threads, by its traceback.
-            while (traceback := error.__traceback__) and traceback.tb_frame.f_globals is globals():
-                error.__traceback__ = traceback.tb_next
+            # An error that the caller keeps must not keep this iterator, and so the threads: neither by the frames in
+            # its traceback, nor by those that called them.
             forget_frames(error)
+            while error.__traceback__ and error.__traceback__.tb_frame.f_globals is globals():
+                error.__traceback__ = error.__traceback__.tb_next
             caught = error
         del self
-        raise caught
+        try:
+            raise caught
+        finally:
+            del caught  # the error would hold this frame, and this frame the error
 
     def _next(self) -> Any:
         if self._ended:

@@ -19,14 +19,15 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from .batch import BadSample
+from .checks import nearest
 from .errors import StateMismatchError
 from .loader import DataLoader
+from .options import Options
 from .readers import Reader
 from .transforms import Compose, Transform
 
@@ -54,6 +55,8 @@ def _find_base() -> type:
 
 
 _Base: Any = _find_base()
+_OWN = {"batch_size", "transform", "shuffle", "sampler", "drop_last"}  # of training; other datasets have their own
+_OPTIONS = {*Options.names()} - _OWN
 
 
 class _Made(NamedTuple):
@@ -102,20 +105,18 @@ class DataModule(_Base):  # type: ignore[misc]
     Args:
         train: the dataset, or a list or dict of datasets, which a Trainer reads together (Lightning's CombinedLoader).
         val, test, predict: the same; a Trainer reads several one after the other.
-        batch_size: samples a batch and rank, in training.
-        val_batch_size: of the others; None: `batch_size`.
+        batch_size: samples per batch on each rank, in training.
+        val_batch_size: that of the other datasets; None: `batch_size`.
         transform: for training: a transform, a list of them, or a function `f(sample, rand)`.
-        val_transform: for the others.
-        seed: of order and augmentations.
-        shuffle: the training data, anew for each epoch; None: all but those with an order of their own.
+        val_transform: for the other datasets.
+        shuffle: shuffle the training data, anew for each epoch; None: all but those with an order of their own.
         sampler: the order of the training data instead.
-        drop_last: in training, leave out what does not fill a global batch.  The others read every sample once.
-        pad_last: fill last batches up by repeated rows; in training not with `drop_last`.
-        prefetch_factor, num_threads, engine, output, on_bad_sample, timeout, pad_value, pad_multiple, num_workers,
-            persistent_workers, pin_memory: as in `torchdali.DataLoader`.
+        drop_last: in training, leave out what does not fill a global batch.  The other datasets are read whole.
+        options: those of `torchdali.DataLoader`, such as seed, num_workers or output; for all datasets.
 
     Raises:
-        ValueError, TypeError: when the loaders are made, an argument that cannot be meant.
+        TypeError: an option that `DataLoader` doesn't have.
+        ValueError, TypeError: an invalid value, when the loaders are made.
     """
 
     train_dataloader = _Hook("train")
@@ -134,35 +135,33 @@ class DataModule(_Base):  # type: ignore[misc]
         val_batch_size: int | None = None,
         transform: Transform | Compose | list[Transform | Compose] | Callable[..., Any] | None = None,
         val_transform: Transform | Compose | list[Transform | Compose] | Callable[..., Any] | None = None,
-        seed: int = 0,
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         drop_last: bool = False,
-        pad_last: bool = False,
-        prefetch_factor: int = 2,
-        num_threads: int | None = None,
-        engine: Literal["auto", "eager", "pipeline", "debug"] = "auto",
-        output: Literal["tuple", "dict"] = "tuple",
-        on_bad_sample: Literal["raise", "substitute"] | Callable[[BadSample], Any] = "raise",
-        timeout: float = 120.0,
-        pad_value: float = 0,
-        pad_multiple: int = 1,
-        num_workers: int = 0,
-        persistent_workers: bool = False,
-        pin_memory: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__()
+        for name in options:
+            if name not in Options.names():
+                raise TypeError(f"DataModule has no option {name!r}{nearest(name, Options.names())}")
+        self.options = options  # jsonargparse finds their types where a loader is made of them
         self.train, self.val, self.test, self.predict = train, val, test, predict
         self.batch_size, self.val_batch_size = batch_size, val_batch_size
         self.transform, self.val_transform = transform, val_transform
-        self.seed, self.shuffle, self.sampler = seed, shuffle, sampler
-        self.drop_last, self.pad_last = drop_last, pad_last
-        self.prefetch_factor, self.num_threads, self.timeout = prefetch_factor, num_threads, timeout
-        self.engine, self.output, self.on_bad_sample = engine, output, on_bad_sample
-        self.pad_value, self.pad_multiple = pad_value, pad_multiple
-        self.num_workers, self.persistent_workers, self.pin_memory = num_workers, persistent_workers, pin_memory
+        self.shuffle, self.sampler, self.drop_last = shuffle, sampler, drop_last
         self._made: dict[str, _Made] = {}
         self._restored: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Options.names():
+            return self.options.get(name, Options.default(name))
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OPTIONS:
+            self.options[name] = value
+        else:
+            super().__setattr__(name, value)
 
     @classmethod
     def from_datasets(
@@ -186,29 +185,30 @@ class DataModule(_Base):  # type: ignore[misc]
         settings = {"data": getattr(self, split), **self._options(split), **self._placement()}
         made = self._made.get(split)
         if made is None or made.settings != settings:
-            new = _make(split, settings)
+            new = _make(split, settings, self._loader)
             if split == "train":
                 self._restore(new, made)
             self._made[split] = made = new
         return made.tree
 
     def _options(self, split: str) -> dict[str, Any]:
-        """The loader's arguments for a split."""
+        """The loader's options for a split."""
         training = split == "train"
-        transform = self.transform if training else self.val_transform
         batch_size = self.batch_size if training or self.val_batch_size is None else self.val_batch_size
-        same = (
-            *("seed", "pad_last", "prefetch_factor", "num_threads", "engine", "output", "on_bad_sample", "timeout"),
-            *("pad_value", "pad_multiple", "num_workers", "persistent_workers", "pin_memory"),
-        )
         return {
+            **self.options,
             "batch_size": batch_size,
-            "transform": transform,
+            "transform": self.transform if training else self.val_transform,
             "shuffle": self.shuffle if training else False,
             "sampler": self.sampler if training else None,
             "drop_last": self.drop_last and training,
-            **{name: getattr(self, name) for name in same},
         }
+
+    def _loader(self, dataset: Any, **changed: Any) -> DataLoader:
+        """Make a loader with this module's options, some of them changed."""
+        if not changed:
+            return DataLoader(dataset, **self.options)  # in this form, jsonargparse finds the options' types
+        return DataLoader(dataset, **{**self.options, **changed})
 
     def _placement(self) -> dict[str, Any]:
         """Device and ranks as the trainer has them; without a trainer, the loader finds out by itself."""
@@ -267,7 +267,7 @@ class DataModule(_Base):  # type: ignore[misc]
             _load(new, self._restored)
 
 
-def _make(split: str, settings: dict[str, Any]) -> _Made:
+def _make(split: str, settings: dict[str, Any], make_loader: Callable[..., DataLoader]) -> _Made:
     """Loaders for a dataset, or a list or dict of them."""
     options = {name: value for name, value in settings.items() if name != "data"}
     if isinstance(options["transform"], (list, tuple)):
@@ -284,7 +284,7 @@ def _make(split: str, settings: dict[str, Any]) -> _Made:
             own = isinstance(dataset, (Reader, IterableDataset)) or getattr(dataset, "endless", False)
             ordered = own or not hasattr(dataset, "__getitem__")
             shuffle = not ordered and options["sampler"] is None
-        flat[name] = DataLoader(dataset, **{**options, "shuffle": shuffle})
+        flat[name] = make_loader(dataset, **{**options, "shuffle": shuffle})
         return flat[name]
 
     return _Made(settings, make(split, settings["data"]), flat)

@@ -21,13 +21,15 @@ from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import LoaderIterator, OpenPass
+from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Order
+from .order import Batching, Indices, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.views import BatchTokens, DatasetView, EpochSampler, SequentialEpochSampler, only
+from .trainers.asking import trainer_asks
+from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -64,7 +66,9 @@ class DataLoader:
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-        pad_value, pad_multiple: of ragged fields.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
+            must fit the dtype of each field that may be ragged.
+        pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
 
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
@@ -81,17 +85,11 @@ class DataLoader:
         ValueError, TypeError: an invalid argument.
     """
 
-    # What trainers read of torch's loader; they would build torch's own workers around ours.
-    num_workers = 0
-    pin_memory = False
-    pin_memory_device = ""
-    timeout = 0
-    worker_init_fn = None
-    multiprocessing_context = None
-    generator = None
-    prefetch_factor = None  # torch's goes with workers; ours is `prefetch`
-    persistent_workers = False
-    in_order = True
+    # Every option is an attribute; trainers would build torch's own workers around ours.
+    seed, drop_last, pad_last, shuffle = Option(), Option(), Option(), Option()
+    num_workers, prefetch_factor, timeout, pin_memory = Option(0), Option(None), Option(0), Option(False)
+    persistent_workers, worker_init_fn, multiprocessing_context = Option(False), Option(None), Option(None)
+    generator, pin_memory_device, in_order, output = Option(), Option(), Option(), Option()
     collate_fn = staticmethod(only)
     _is_accelerate_prepared = use_stateful_dataloader = True
 
@@ -118,7 +116,7 @@ class DataLoader:
         on_bad_sample: OnBadSample = "raise",
         max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
-        pad_value: float = 0,
+        pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
         num_workers: int = 0,
         collate_fn: Any = None,
@@ -167,23 +165,72 @@ class DataLoader:
             pickler=pickler,
         )
         options = self.options
+        self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
-        self.transform = self.source.transform if transform is None else transform
         self._order = self.source.order(options.shuffle, options.sampler)
-        self.batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
-        self.seed, self.drop_last, self.pad_last = options.seed, options.drop_last, options.pad_last
+        self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
         self._progress = Progress()
         self.bad_samples: list[BadSample] = []
-        self.sampler = (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
-        self.batch_sampler = BatchTokens(self)
-        self.dataset = DatasetView(self)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+        self._plan: Plan | None = None
+        self.transform = transform
 
-        self._made_plan: Plan | None = None
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
+            raise fixed(name)
+        super().__setattr__(name, value)
+
+    # Data
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset that was given.  It can't be changed."""
+        return TokenDataset(self) if trainer_asks() else self._dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch on this rank; the largest number, where the order makes its own batches."""
+        return self._batch_size
+
+    @property
+    def sampler(self) -> EpochSampler:
+        """The order of the epoch in progress: the samples' indices, over all ranks."""
+        return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
+
+    @property
+    def batch_sampler(self) -> BatchTokens:
+        """The batches of the epoch in progress, as the indices of this rank's samples."""
+        return BatchTokens(self)
+
+    @property
+    def transform(self) -> Any:
+        """What is done with the samples: that of the loader, else the dataset's own.
+
+        It may be set, for progressive resizing, say; the next pass is the first with it.
+        """
+        return self.source.transform if self._transform is None else self._transform
+
+    @transform.setter
+    def transform(self, transform: Any) -> None:
+        before = self.__dict__.get("_transform"), self._plan
+        self._transform, self._plan = transform, None
         if self.source.described:  # else a sample would have to be made
-            _ = self._plan  # raises for an invalid transform
+            try:
+                self._compiled()  # raises for an invalid transform
+            except BaseException:
+                self._transform, self._plan = before
+                raise
 
     # Epochs
+
+    def indices(self, positions: Indices) -> Indices:
+        """The samples at some positions of the epoch in progress."""
+        return self._order.epoch(self.seed, self._progress.current).at(positions).indices
+
+    def steps(self) -> Iterator[Step]:
+        """The steps of this rank in the epoch in progress, from its start."""
+        start = self._progress.current._replace(samples_seen=0, snapshot=None)
+        return self._order.epoch(self.seed, start).steps(start, self._batching(self._shard()))
 
     @property
     def num_samples(self) -> int:
@@ -275,9 +322,8 @@ class DataLoader:
 
     # Execution
 
-    @property
-    def _plan(self) -> Plan:
-        if self._made_plan is None:
+    def _compiled(self) -> Plan:
+        if self._plan is None:
             device = self.options.device
             kind = torch.device(device).type if device is not None else _default_kind()
             plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
@@ -285,8 +331,9 @@ class DataLoader:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
-            self._made_plan = plan
-        return self._made_plan
+            plan.check_padding(self.options.padding, self.source.dtype)
+            self._plan = plan
+        return self._plan
 
     @property
     def device(self) -> torch.device:
@@ -296,12 +343,12 @@ class DataLoader:
     @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._plan.choose(self.options.engine, self.source.whole_batches)[0]
+        return self._compiled().choose(self.options.engine, self.source.whole_batches)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._plan.choose(self.options.engine, self.source.whole_batches)[1]
+        return self._compiled().choose(self.options.engine, self.source.whole_batches)[1]
 
     def _shard(self) -> Shard:
         options = self.options
@@ -343,11 +390,10 @@ class DataLoader:
                 device=device,
                 drop_last=self.drop_last,
             ),
-            plan=self._plan,
+            plan=self._compiled(),
             engine=self.engine,
             prefetch=options.prefetch,
-            pad_value=options.pad_value,
-            pad_multiple=options.pad_multiple,
+            padding=options.padding,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )

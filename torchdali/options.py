@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ import torch
 
 from .batch import BadSample
 from .checks import flag, integer, number, one_of
+from .collate import Padding
 from .distributed import Shard, check_device, check_shard
 from .pillow import MAX_PIXELS
 
@@ -58,7 +59,7 @@ class Options:
     on_bad_sample: OnBadSample = "raise"
     max_pixels: int | None = MAX_PIXELS
     timeout: float = 120.0
-    pad_value: float = 0
+    pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
     num_workers: int = 0
     collate_fn: Any = None
@@ -91,7 +92,7 @@ class Options:
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
-        number("pad_value", self.pad_value)
+        _ = self.padding
         check_shard(self.rank, self.world_size)
         if self.device is not None:
             self._set("device", check_device(self.device))
@@ -133,10 +134,20 @@ class Options:
         """The names of all options."""
         return tuple(field.name for field in fields(cls))
 
+    @classmethod
+    def default(cls, name: str) -> Any:
+        """The default of an option."""
+        return getattr(cls, name)
+
     @property
     def shard(self) -> Shard | None:
         """The rank that was given, or None."""
         return check_shard(self.rank, self.world_size)
+
+    @property
+    def padding(self) -> Padding:
+        """The way in which ragged fields become tensors."""
+        return Padding(self.pad_value, self.pad_multiple)
 
     @property
     def prefetch(self) -> int:

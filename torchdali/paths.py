@@ -1,4 +1,4 @@
-"""The files that paths and patterns name, local and remote."""
+"""Paths and patterns, local and remote, and the files that they name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .storage import filesystem_of, is_remote
 
 
 def expand(paths: str | Path | Sequence[str | Path], **storage_options: Any) -> list[str]:
-    """The files that paths and patterns name, in their order.
+    """List the files that paths and patterns name, in their order.
 
-    "shard-{000..127}.tar" and "{train,test}.tar" are written out as shells do it; of "*", "?", "[...]" and "**", the
-    matches come sorted.  A local file whose name looks like a pattern is taken as it is.
+    "shard-{000..127}.tar" and "{train,test}.tar" are written out as shells do it; matches of "*", "?", "[...]" and "**"
+    come sorted.  A local file whose name looks like a pattern is taken as it is.
 
     Args:
-        paths: one or several.
+        paths: one path, or several.
         storage_options: fsspec's, for remote patterns.
 
     Raises:
-        TypeError: something else than paths.
-        ValueError: none, a folder, or braces in braces.
+        TypeError: anything but paths.
+        ValueError: no paths, a folder, or braces in braces.
         FileNotFoundError: a pattern matches nothing.
     """
     if not isinstance(paths, (str, Path, Iterable)):
@@ -35,7 +35,7 @@ def expand(paths: str | Path | Sequence[str | Path], **storage_options: Any) -> 
         raise ValueError("paths must name at least one file, got none")
     for path in several:
         if not isinstance(path, (str, Path)):
-            raise TypeError(f"paths must be texts or pathlib's paths, got {path!r}")
+            raise TypeError(f"paths must be strings or pathlib's paths, got {path!r}")
     return list(chain.from_iterable(_expand(os.fspath(path), storage_options) for path in several))
 
 
@@ -70,7 +70,7 @@ _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?")
 
 
 def expand_braces(text: str) -> list[str]:
-    """ "a{0..2}{x,y}" written out, the last braces counting fastest; braces without a range or a comma stay.
+    """Write out "a{0..2}{x,y}", the last braces counting fastest; braces without a range or a comma stay.
 
     Raises:
         ValueError: braces in braces.
@@ -101,12 +101,3 @@ def _alternatives(match: re.Match[str]) -> list[str]:
 def _steps(first: int, last: int, step: str | None) -> range:
     stride = abs(int(step or 1)) or 1
     return range(first, last + 1, stride) if first <= last else range(first, last - 1, -stride)
-
-
-def below_common_folder(paths: Sequence[str]) -> list[str]:
-    """The paths without the folder that all of them are in, so that it may move."""
-    # What the first and the last name share, all share.
-    first, last = min(paths), max(paths)
-    shared = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
-    start = first.rfind("/", 0, shared) + 1
-    return [path[start:] for path in paths]

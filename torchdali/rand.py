@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,28 @@ Words = NDArray[np.uint64]
 Shape = int | Sequence[int]
 
 
+class Key(IntEnum):
+    """The purposes of random numbers: from one seed, each purpose has numbers of its own.
+
+    Never renumber: every value is part of the stream, which users' states continue.  A new purpose gets a new value.
+    """
+
+    SHUFFLE = 0x0DE5  # the permutation of `shuffle=True`
+    DRAWN = 0xD4A3  # seeds of the global generators while torch's sampler is iterated
+    REPEATED = 0x4E9A  # the permutation of `RepeatedAugmentationSampler`
+    WEIGHTED = 0x3E16  # the draws of `WeightedSampler`
+    CLASSES = 0xC1A5  # the permutation of the places of classes in `ClassBalancedSampler`
+    WITHIN_CLASS = 0xC1A6  # each class's own permutations
+    MIX = 0x313C  # the permutation of the places of datasets in `MixSampler`
+    WITHIN_PART = 0x313D  # each dataset's own permutations
+    WITHIN_BUCKET = 0xB0C4  # the permutations inside buckets in `LengthBucketSampler`
+    BATCHES = 0xB0C5  # the order of its batches
+    READER = 0x4EAD  # the seed of a native reader's own generator
+    SHARD = 0x5EED  # one rank's seed, see `shard_seed`
+    CHILD = 0xC41D  # plus a number: the children of a `Rand`, such as one for each step of a transform
+    SUBSTITUTE = 0xBAD  # a number for `Rand.child`: the samples that take the place of bad ones
+
+
 def mix(x: Words) -> Words:
     """SplitMix64's finaliser: a bijection of uint64 whose every output bit depends on every input bit."""
     x = x ^ (x >> _S1)
@@ -34,7 +57,7 @@ def mix(x: Words) -> Words:
 
 
 def fold(key: ArrayLike | int, number: ArrayLike | int) -> Words:
-    """A new key from a key and a number, element by element; at least 1-d, so that uint64 wraps without a warning."""
+    """Make a new key from a key and a number, element by element; at least 1-d, so that uint64 wraps silently."""
     keys, numbers = _words(key), _words(number)
     return mix(keys * _GAMMA + mix(numbers + _GAMMA))
 
@@ -51,7 +74,7 @@ def _dims(shape: Shape) -> tuple[int, ...]:
 
 
 def derive(seed: int, *numbers: int) -> int:
-    """One 64-bit number from a seed and any numbers, for seeding other generators."""
+    """Make one 64-bit number from a seed and any numbers, for seeding other generators."""
     key = _words(seed)
     for number in numbers:
         key = fold(key, number)
@@ -59,8 +82,8 @@ def derive(seed: int, *numbers: int) -> int:
 
 
 def shard_seed(seed: int, rank: int) -> int:
-    """The seed for random state that one rank owns ("global seed plus rank"), such as `rand.ndd`."""
-    return derive(seed, 0x5EED, rank) % 2**63
+    """Make the seed for random state that one rank owns ("global seed plus rank"), such as `rand.ndd`."""
+    return derive(seed, Key.SHARD, rank) % 2**63
 
 
 class Rand:
@@ -84,9 +107,9 @@ class Rand:
         return len(self._keys)
 
     def child(self, number: int) -> Rand:
-        """Independent numbers for one user of them, such as one of several transforms."""
+        """Make independent numbers for one of several users, such as the steps of a transform."""
         child = copy.copy(self)
-        child._keys, child._draw = fold(self._keys, 0xC41D + number), 0
+        child._keys, child._draw = fold(self._keys, Key.CHILD + number), 0
         return child
 
     def words(self, shape: Shape = ()) -> Words:

@@ -1,7 +1,7 @@
-"""One sample's random numbers, whatever process makes it.
+"""Seeds for the global random generators, which user code draws from.
 
-User code draws from the global generators of Python, numpy and torch.  Before each sample they are seeded by (seed,
-epoch, sample), so that a sample is the same with any number of workers, and in none.
+Before each sample, the generators of Python, numpy and torch are seeded by (seed, epoch, sample), so that a sample is
+the same in any worker process, and in none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def seed_all(*numbers: int) -> int:
     """Seed the global generators of Python, numpy (the legacy one) and torch (CPU) by some numbers, in microseconds.
 
     Returns:
-        The 64-bit seed in use, which is all that one sees of the numbers.
+        The 64-bit seed that the numbers give.
     """
     # Not by rand.derive, which is made for whole arrays: this is called for each sample.
     hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
@@ -44,7 +44,7 @@ def seeded(seed: int, epoch: int, index: int) -> None:
 
 @contextmanager
 def preserved(*more: torch.Generator) -> Iterator[None]:
-    """A block that may seed the global generators, and some of torch's; they are put back behind it."""
+    """Seed the global generators, and some of torch's, inside this block; they are put back after it."""
     python, legacy = random.getstate(), np.random.get_state()
     generators = [torch.default_generator, *more]
     states = [generator.get_state() for generator in generators]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from .errors import StateMismatchError, leave_frame
 from .options import Options
 from .order import Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
+from .storage import THREADS
 
-THREADS = 16  # that read where reading waits for a disk or a network
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
@@ -69,20 +69,33 @@ class Lent(dict[str, Any]):
         snapshot: where their source stands after them, if a position does not say so.
     """
 
-    def __init__(
-        self, columns: Columns, release: Callable[[], None] | None = None, snapshot: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, columns: Columns, release: Callable[[], None] | None = None, snapshot: Any = None) -> None:
         super().__init__(columns)
         self.release, self.snapshot = release, snapshot
+
+
+class Failed(NamedTuple):
+    """The failure of the user's code that makes samples: its error reaches the caller as it is, with a note.
+
+    Attributes:
+        error: the error.
+        sample: the index of the sample that the code was on, or None.
+        worker: the number of the worker that it ran in, or None.
+    """
+
+    error: Exception
+    sample: int | None
+    worker: int | None = None
 
 
 class Reading:
     """Reads a source for one pass; a subclass defines `stream` and `read`."""
 
-    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Give the columns of consecutive rows, in order; a failure is given as its error, and the stream goes on.
 
-        It runs in one thread, may ask for rows ahead, and gives back what it holds when it is closed.
+        A failure of user code is given as `Failed`, any other one as the exception itself.  The stream runs in one
+        thread, may ask for rows ahead, and gives back what it holds when it is closed.
         """
         raise NotImplementedError
 
@@ -136,6 +149,10 @@ class Source:
     def uniform(self, name: str) -> bool | None:
         """Whether all samples of a field are known to have one shape; None: each batch shows."""
         return self.kinds[name] == "number"
+
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        """The dtype of a field of arrays; None: each batch shows."""
+        return None
 
     def path(self, index: int) -> str | None:
         """The file of a sample, for messages."""

@@ -1,6 +1,6 @@
 """Bytes at any place of local and remote files.
 
-Local files are read by `pread`, never through a memory map: a file that somebody truncates is an error then, and not
+Local files are read by `pread`, never through a memory map: if a file is truncated meanwhile, that is an error, and not
 the end of the process.  Remote ones ("s3://...", "https://...") are read by fsspec, which is imported when one is met.
 """
 
@@ -11,7 +11,7 @@ import re
 import stat
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-CHUNK = 8 << 20  # bytes; a request to an object store costs as long as about so many
+CHUNK = 8 << 20  # bytes; a request to an object store takes as long as reading about this many
+THREADS = 16  # that read where reading waits for a disk or a network
 OPEN_FILES = 128  # kept open at most; processes may often have 1024
 LARGEST_SPAN = 8 << 20  # bytes that are read as one at most, since a part keeps the whole alive
 
@@ -28,12 +29,12 @@ _REMOTE = re.compile(r"(?!file://)([A-Za-z][\w+.-]*::)*[A-Za-z][\w+.-]*://")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether a path is "scheme://...", or a chain of such; "file://" is local."""
+    """Tell whether a path is "scheme://...", or a chain of such; "file://" is local."""
     return _REMOTE.match(os.fspath(path)) is not None
 
 
 def open_storage(path: str | Path, **storage_options: Any) -> Storage:
-    """A file to read from; nothing is opened yet.
+    """Make a file to read from; nothing is opened yet.
 
     Args:
         path: a local path or a URL that fsspec knows.
@@ -46,7 +47,7 @@ def open_storage(path: str | Path, **storage_options: Any) -> Storage:
 
 
 class Storage:
-    """A file to read from, by several threads, in forked processes and in those that get it pickled.
+    """A file that several threads may read, also in forked processes and in those that get it pickled.
 
     Attributes:
         path: where it is.
@@ -57,7 +58,7 @@ class Storage:
 
     @property
     def size(self) -> int:
-        """Bytes.
+        """The file's size in bytes.
 
         Raises:
             FileNotFoundError: there is no file.
@@ -66,16 +67,16 @@ class Storage:
 
     @property
     def version(self) -> str:
-        """A short text that changes when the file does; errors as `size`."""
+        """A short string that changes when the file does; errors as `size`."""
         return self._known()[1]
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a file now."""
+        """Whether the file is there now."""
         raise NotImplementedError
 
     def read(self, offset: int, size: int) -> Bytes:
-        """So many bytes, writable.
+        """Read `size` bytes from an offset into an array that can be written, uint8 [size].
 
         Raises:
             FileNotFoundError: there is no file.
@@ -84,17 +85,12 @@ class Storage:
         raise NotImplementedError
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """Several parts, (offset, size) each, in their order; what lies close together is read as one."""
+        """Read several parts, (offset, size) each, in their order; neighbours are read as one."""
         return read_many([(self, offset, size) for offset, size in ranges])
 
     def read_all(self) -> Bytes:
-        """The whole file."""
+        """Read the whole file."""
         return self.read(0, self.size)
-
-    def chunks(self, size: int = CHUNK) -> Iterator[Bytes]:
-        """The whole file, part by part."""
-        for offset in range(0, self.size, size):
-            yield self.read(offset, min(size, self.size - offset))
 
     def _known(self) -> tuple[int, str]:
         raise NotImplementedError
@@ -188,7 +184,7 @@ class RemoteStorage(Storage):
         return bool(filesystem.isfile(name))
 
     def connect(self) -> tuple[Any, str]:
-        """The filesystem, and the file's name in it; fsspec's connections do not outlive a fork."""
+        """Give the filesystem, and the file's name in it; fsspec's connections do not outlive a fork."""
         if self._connected is None or self._connected[0] != os.getpid():
             self._connected = (os.getpid(), *filesystem_of(self.path, self.options))
         return self._connected[1:]
@@ -213,7 +209,7 @@ class RemoteStorage(Storage):
         return self._info
 
 
-# What filesystems call that which changes with a file.
+# The names that filesystems have for a value that changes with the file.
 _MARKS = (
     "ETag", "etag", "md5", "md5Hash", "Content-MD5", "Digest", "VersionId", "generation", "mtime", "updated",
     "LastModified", "Last-Modified", "last_modified", "created",
@@ -221,7 +217,7 @@ _MARKS = (
 
 
 def filesystem_of(path: str, options: dict[str, Any]) -> tuple[Any, str]:
-    """fsspec's filesystem for a URL, and the name in it.
+    """Give fsspec's filesystem for a URL, and the name in it.
 
     Raises:
         ImportError: fsspec, or what it needs for this scheme, is not installed.
@@ -245,9 +241,9 @@ _filesystems: dict[Any, Any] = {}
 
 
 def read_many(ranges: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
-    """Parts of several files, (storage, offset, size) each, in their order; errors as `Storage.read`.
+    """Read parts of several files, (storage, offset, size) each, in their order; errors as `Storage.read`.
 
-    What lies close together is read as one.  Remote parts are all asked for at the same time.
+    Neighbours are read as one.  Remote parts are all asked for at the same time.
     """
     spans: list[tuple[Storage, int, int]] = []  # storage, begin, end
     place = [(0, 0)] * len(ranges)  # of each range: its span, and where in it
@@ -285,7 +281,7 @@ def _read_spans(spans: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
         ):
             _, begin, end = spans[i]
             if isinstance(data, Exception):
-                # Servers answer with errors of their own where a range begins behind a file's end.
+                # Servers answer with errors of their own where a range begins after a file's end.
                 if not isinstance(data, FileNotFoundError) and end > storage.size:
                     raise storage._short(begin, end - begin, max(0, storage.size - begin)) from data
                 raise data

@@ -1,13 +1,14 @@
 """A tiny DDP training with checkpoints: `train.py FOLDER OUT`.  It continues from the last checkpoint in OUT.
 
-Each attempt writes OUT/ATTEMPT.RANK.pid, and the digests of the samples of each step to OUT/ATTEMPT.RANK.jsonl; rank 0
-writes OUT/weights.pt at the end.
+Each attempt writes OUT/ATTEMPT.RANK.pid, what it is told of ranks to OUT/ATTEMPT.RANK.environment.json, and the digests
+of the samples of each step to OUT/ATTEMPT.RANK.jsonl; rank 0 writes OUT/weights.pt at the end.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ def main(folder: str, out: str) -> None:
     dist.init_process_group("gloo")
     rank, attempt = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"]
     Path(out, f"{attempt}.{rank}.pid").write_text(str(os.getpid()))
+    told = {name: value for name, value in os.environ.items() if re.search("RANK|WORLD|ADDR|COUNT", name)}
+    Path(out, f"{attempt}.{rank}.environment.json").write_text(json.dumps(told))
     net = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8), nn.ReLU(), nn.Linear(8, 3)))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     step, path = 0, Path(out, "checkpoint.pt")

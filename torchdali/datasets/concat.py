@@ -9,21 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
-from .base import BESIDE, MapDataset, digest
+from ..fields import BESIDE, Fields
+from ..fingerprint import digest
+from ..signature import Form
+from .base import MapDataset
 
 Indices = NDArray[np.int64]
 
 
 class ConcatDataset(MapDataset):
-    """Datasets with the same fields, one behind the other; the field `index` counts through them, see `locate`.
+    """Datasets with the same fields, one after the other; the field `index` counts through them, see `locate`.
 
-    A loader makes it of torch's `ConcatDataset`, where that is of datasets of torchdali.
+    A loader makes it from torch's `ConcatDataset`, if that holds datasets of torchdali.
 
     Attributes:
         datasets: in their order.
 
     Raises:
-        TypeError: numbers and arrays of different types.
+        FieldTypeError: numbers, arrays or images that differ in dtype, number of dimensions or of channels.
         ValueError: no datasets, an empty one, or other fields than the first one's.
     """
 
@@ -40,7 +43,7 @@ class ConcatDataset(MapDataset):
                     f"the datasets of {type(self).__name__} must have the same fields: dataset 0 has {first.kinds}, "
                     f"and dataset {number} has {dataset.kinds}"
                 )
-        self.fields, self.kinds = first.fields, dict(first.kinds)
+        self._chosen = Fields(first.fields, dict(first.kinds))
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
@@ -51,7 +54,7 @@ class ConcatDataset(MapDataset):
 
     @property
     def transform(self) -> Any:
-        """The datasets' own, where all have the same one.
+        """The datasets' own transform, if all have the same one.
 
         Raises:
             ValueError: they differ.
@@ -62,7 +65,7 @@ class ConcatDataset(MapDataset):
         return first
 
     def locate(self, indices: Any) -> tuple[Indices, Indices]:
-        """Which dataset each index belongs to, by number, and its index there."""
+        """Give for each index the number of its dataset, and the index there."""
         found = np.asarray(indices, np.int64)
         numbers = np.searchsorted(self._ends, found, side="right")
         starts = np.append(0, self._ends[:-1])
@@ -82,7 +85,7 @@ class ConcatDataset(MapDataset):
         return dataset.path(int(own))
 
     def uniform(self, name: str) -> bool:
-        """Where each dataset's samples have one shape, and all the same."""
+        """Tell whether each dataset's samples have one shape, and all datasets the same."""
         if len(self.datasets) > 1 and self.kinds[name] != "number":
             shapes = self._shapes.get(name, [])
             if len(shapes) < len(self.datasets) or len(set(shapes)) > 1:
@@ -90,31 +93,25 @@ class ConcatDataset(MapDataset):
         return all(dataset.uniform(name) for dataset in self.datasets)
 
     def fingerprint(self) -> str:
-        """Of the datasets' own, in their order."""
+        """Hash the datasets' fingerprints, in their order."""
         return f"{len(self)} of {len(self.datasets)} datasets {digest([d.fingerprint() for d in self.datasets])}"
 
     def _compare(self) -> dict[str, list[tuple[int, ...]]]:
-        """The shapes of the datasets' first samples, once their types are known to be the same.
+        """Check that the datasets' first samples have the same types, and give their shapes.
 
         Raises:
-            TypeError: they differ; numpy and DALI would convert silently, one way in this batch and another in that.
+            FieldTypeError: they differ; numpy and DALI would convert silently, one way in this batch, another in that.
         """
         names = [name for name, kind in self.kinds.items() if kind in ("number", "array", "image")]
         shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
-        seen: dict[str, str] = {}
+        forms: dict[str, tuple[Form, str]] = {}  # with the dataset that has it
         for number, dataset in enumerate(self.datasets):
             try:
                 columns = dataset.read_columns([0], [name for name in names if name not in BESIDE])
             except Exception:  # a damaged sample is met when it is read, where the loader knows what to do
                 continue
             for name, column in columns.items():
-                value = np.asarray(column[0])
-                what = f"{value.dtype} of {value.ndim} dimensions"
-                if self.kinds[name] == "image":
-                    what += f" and {value.shape[-1]} channels"
-                if what != seen.setdefault(name, what):
-                    raise TypeError(
-                        f"{name!r} is {seen[name]} in the first datasets, and {what} in dataset {number}: make them one"
-                    )
-                shapes[name].append(value.shape)
+                form, first = forms.setdefault(name, (Form.of(self.kinds[name], column[0]), f"dataset {number}"))
+                form.check(name, column[0], first, f"dataset {number}")
+                shapes[name].append(np.shape(column[0]))
         return shapes

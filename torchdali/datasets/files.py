@@ -9,8 +9,10 @@ from typing import Any
 
 from ..batch import Column, Columns, Kind, take
 from ..checks import nearest_path
-from ..paths import below_common_folder
-from .base import MapDataset, as_column, as_root, digest, read_file, same_shape
+from ..columns import as_column, same_shape
+from ..fingerprint import files_digest
+from ..formats.files import as_root, read_file
+from .base import MapDataset
 
 
 class FileDataset(MapDataset):
@@ -18,13 +20,14 @@ class FileDataset(MapDataset):
 
     Args:
         paths: the files.  The first one must exist; each other one is met when it is read (`on_bad_sample`).
-        labels: one number, array or object a file; None: there is no field `label`.  Arrays (numpy or torch) may be
+        labels: one number, array or object per file; None: there is no field `label`.  Arrays (numpy or torch) may be
             ragged and leave the loader padded then; lists are objects.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
 
     Raises:
         ValueError: no files, labels of another number, an unknown field.
-        TypeError: one path instead of a list, arrays of labels that differ in dtype or number of dimensions.
+        TypeError: one path instead of a list.
+        FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
     """
 
@@ -72,10 +75,9 @@ class FileDataset(MapDataset):
         return columns
 
     def fingerprint(self) -> str:
-        """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            names = "\0".join(below_common_folder(self.paths))
-            self._fingerprint = f"{len(self)} files {digest(names, self.labels)}"
+            self._fingerprint = f"{len(self)} files {files_digest(self.paths, self.labels)}"
         return self._fingerprint
 
 

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..batch import Column, Columns, Kind, take
-from .base import MapDataset, as_column, digest, same_shape
+from ..columns import as_column, same_shape
+from ..fingerprint import digest
+from ..signature import Form, is_pixels
+from .base import MapDataset
 
 
 class InMemoryDataset(MapDataset):
     """Columns of values: `InMemoryDataset(image=images, label=labels)`.
 
-    What a column holds is seen from its values:
+    The kind of a column follows from its values:
 
         bytes                             image files, decoded by the loader
         uint8 arrays [H, W, 1 or 3]       decoded images; one array [N, H, W, C] or a list of any sizes
@@ -24,13 +27,14 @@ class InMemoryDataset(MapDataset):
 
     Args:
         columns: the columns by name, instead of or beside keyword arguments.
-        fields: names in the order that batches shall have, also index and valid; by default the columns' order.
+        fields: names in the order that batches have, also index and valid; by default the columns' order.
 
     Raises:
         ValueError: no columns, empty ones or of different lengths, none or unknown fields, a column of the name index,
             path or valid.
-        TypeError: something else than columns; arrays in one column that differ in dtype or number of dimensions, or
-            images in the number of channels.
+        TypeError: anything but columns.
+        FieldTypeError: arrays in one column that differ in dtype or number of dimensions, or images in the number of
+            channels.
     """
 
     def __init__(
@@ -61,8 +65,13 @@ class InMemoryDataset(MapDataset):
     def uniform(self, name: str) -> bool:
         return self._uniform[name]
 
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        column = self.columns[name]
+        dtype: np.dtype[Any] = column.dtype if isinstance(column, np.ndarray) else column[0].dtype
+        return dtype
+
     def fingerprint(self) -> str:
-        """Of all bytes, once."""
+        """Hash all values, once."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint
@@ -73,8 +82,9 @@ def _column(name: str, values: Any) -> tuple[Column, Kind]:
     if kind == "object" and all(isinstance(value, (bytes, bytearray, memoryview)) for value in column):
         return [np.frombuffer(value, np.uint8) for value in column], "encoded"
     rows = column[:1] if isinstance(column, np.ndarray) else column
-    if kind == "array" and all(row.dtype == np.uint8 and row.ndim == 3 and row.shape[2] in (1, 3) for row in rows):
-        if len({row.shape[2] for row in rows}) > 1:
-            raise TypeError(f"images of {name!r} must all have 1 channel or all have 3, got both")
+    if kind == "array" and all(is_pixels(row) for row in rows):
+        form = Form.of("image", rows[0])
+        for number, row in enumerate(rows):
+            form.check(name, row, "sample 0", f"sample {number}")
         return column, "image"
     return column, kind

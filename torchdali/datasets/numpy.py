@@ -7,31 +7,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, Kind, take
-from ..formats.parts import as_npy
-from ..paths import below_common_folder, expand
+from ..columns import as_column, same_shape
+from ..fingerprint import files_digest
+from ..formats.files import as_root
+from ..formats.npy import as_npy
+from ..paths import expand
+from ..signature import Form
 from ..storage import is_remote, open_storage
-from .base import MapDataset, as_column, as_root, digest, same_shape
+from .base import MapDataset
 
 
 class NumpyDataset(MapDataset):
-    """One array a file, in this machine's byte order and C order; all of one dtype and number of dimensions.
+    """One array per file, in this machine's byte order and C order; all of one dtype and number of dimensions.
 
     Args:
-        paths: the files, patterns or URLs, in this order; or one folder, of which all .npy files are taken, sorted.
+        paths: the files, patterns or URLs, in this order; or one folder, whose .npy files are all taken, sorted.
         fields: some of array, label, index, path, valid; by default array, and label where there are labels.
-        labels: one number, array or object a file, as for `FileDataset`.
+        labels: one number, array or object per file, as for `FileDataset`.
         ragged: arrays may differ in shape, and leave the loader padded; False: all have the first one's shape.
         storage_options: fsspec's, for remote files.
 
     Raises:
         ValueError: no files, labels of another number, an unknown field; the first file is damaged or holds no numbers.
-            Each other file is met when it is read (`on_bad_sample`): damaged, or with another dtype, number of
-            dimensions or shape than the first one.
-        TypeError: something else than paths, arrays of labels that differ in dtype or number of dimensions.
+            Each other file is met when it is read (`on_bad_sample`), also as a FieldTypeError if its dtype, number of
+            dimensions or shape is not the first one's.
+        TypeError: anything but paths.
+        FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: no such folder, no file in it, or the first file is missing.
     """
 
@@ -60,8 +64,8 @@ class NumpyDataset(MapDataset):
             "label": self.labels is not None and same_shape(self.labels, kinds["label"]),
         }
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
-        self._expected: tuple[Any, ...] | None = None
-        self._expected = self._describe(self._load(0))
+        self._form: Form | None = None
+        self._form = Form.of("array", self._load(0), fixed_shape=not ragged)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:
@@ -84,25 +88,15 @@ class NumpyDataset(MapDataset):
             array = as_npy(open_storage(path, **self._options).read_all())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        if self._expected is not None and self._describe(array) != self._expected:
-            expected, got = (_words(*what) for what in (self._expected, self._describe(array)))
-            raise ValueError(f"{expected} was expected in {path}, as in {self.paths[0]}, got {got}")
+        if self._form is not None:
+            self._form.check("array", array, self.paths[0], path)
         return array
 
-    def _describe(self, array: NDArray[Any]) -> tuple[Any, ...]:
-        """What all files have in common."""
-        return array.dtype, array.ndim, array.shape if self._uniform["array"] else None
-
     def fingerprint(self) -> str:
-        """Of the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            names = "\0".join(below_common_folder(self.paths))
-            self._fingerprint = f"{len(self)} arrays {digest(names, self.labels)}"
+            self._fingerprint = f"{len(self)} arrays {files_digest(self.paths, self.labels)}"
         return self._fingerprint
-
-
-def _words(dtype: np.dtype[Any], ndim: int, shape: tuple[int, ...] | None) -> str:
-    return f"an array {dtype} of {ndim} dimensions" if shape is None else f"an array {dtype} {list(shape)}"
 
 
 def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:
@@ -112,7 +106,7 @@ def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> 
     if is_remote(text):
         pattern = text if text.endswith(".npy") or "*" in text else f"{text.rstrip('/')}/**/*.npy"
         return expand(pattern, **options)
-    if not os.path.isdir(os.path.expanduser(text)) and (os.path.splitext(text)[1] == ".npy"):
+    if not os.path.isdir(os.path.expanduser(text)) and os.path.splitext(text)[1] == ".npy":
         return expand(text)
     root = as_root(text)
     found = [

@@ -1,4 +1,4 @@
-"""torch's own compositions of datasets, where they are of datasets of torchdali."""
+"""torch's own compositions of torchdali's datasets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .subset import Subset
 
 
 def as_columns(dataset: Any) -> Any:
-    """Those of `torch.utils.data.Subset` and `ConcatDataset` that hold datasets of torchdali as ours.
+    """Turn torch's `Subset` or `ConcatDataset` of torchdali's datasets into torchdali's own.
 
-    Theirs would decode each sample by itself, in Python.  Anything else is given back as it is.
+    Torch's would decode each sample by itself, in Python.  Anything else is returned as it is.
 
     Raises:
         TypeError, ValueError, IndexError: as `ConcatDataset` and `Subset`.

@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from ..batch import Columns
-from .base import MapDataset, digest
+from ..fields import Fields
+from ..fingerprint import digest
+from .base import MapDataset
 
 
 class Subset(MapDataset):
     """Samples of a dataset, in the order of `indices`; the field `index` counts these.
 
-    A loader makes it of torch's `Subset`, where that is of one of torchdali's datasets.
+    A loader makes it from torch's `Subset`, if that holds a dataset of torchdali.
 
     Raises:
         IndexError: an index is outside the dataset.
-        TypeError: the indices are no integers.
+        TypeError: the indices are not integers.
     """
 
     def __init__(self, dataset: MapDataset, indices: Sequence[int]) -> None:
@@ -32,7 +34,7 @@ class Subset(MapDataset):
             raise IndexError(f"index {outside[0]} of the subset is outside a dataset of {n} samples")
         self.indices %= n
         self.dataset = dataset
-        self.fields, self.kinds = dataset.fields, dict(dataset.kinds)
+        self._chosen = Fields(dataset.fields, dict(dataset.kinds))
         self.blocking, self.uses_dali, self.inline = dataset.blocking, dataset.uses_dali, dataset.inline
 
     def __len__(self) -> int:
@@ -40,7 +42,7 @@ class Subset(MapDataset):
 
     @property
     def transform(self) -> Any:
-        """The dataset's own."""
+        """The dataset's own transform."""
         return self.dataset.transform
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
@@ -53,5 +55,5 @@ class Subset(MapDataset):
         return self.dataset.uniform(name)
 
     def fingerprint(self) -> str:
-        """Of the dataset's own, and of the indices."""
+        """Hash the dataset's fingerprint and the indices."""
         return f"{len(self)} of {len(self.dataset)} samples {digest(self.dataset.fingerprint(), self.indices)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,18 @@ from numpy.typing import NDArray
 
 from ..batch import Columns, Kind
 from ..checks import one_of
-from ..formats.parts import Component, as_kind, as_npy, component, default_field
-from ..paths import below_common_folder, expand
-from ..source import THREADS
-from ..storage import Storage, is_remote, open_storage, read_many
-from .base import BESIDE, MapDataset, digest
-from .headers import BLOCK, check_header, scan
-from .index import Index, Texts, cached_index, grouped, lacks, select, split_name, wds_index
+from ..fields import BESIDE, check_kinds, name_parts
+from ..fingerprint import below_common_folder, digest
+from ..formats.cache import Index
+from ..formats.npy import as_npy
+from ..formats.parts import Component, as_kind, component, default_field
+from ..formats.tar import BLOCK, check_header
+from ..formats.texts import Texts
+from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
+from ..paths import expand
+from ..signature import Form
+from ..storage import THREADS, Storage, is_remote, open_storage, read_many
+from .base import MapDataset
 
 
 class TarDataset(MapDataset):
@@ -33,12 +37,12 @@ class TarDataset(MapDataset):
     Args:
         paths: the tars: paths, URLs, and patterns such as "train-{0000..0146}.tar"; not compressed.
         ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; of alternatives, the first that is there.
-            An ending says what a part is, see `formats.parts.component`.
-        fields: names for the parts, in their order, and among them any of index, path, valid and key, which is the
+            An ending tells a part's kind, see `formats.parts.component`.
+        fields: names for the parts, in their order; among them may be any of index, path, valid and key, which is the
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
         missing: "error", or "skip" samples that lack a part.
-        kinds: what fields hold, where it is not what their endings say: "encoded", "array", "number" or "object".
-        index_paths: indexes made by DALI's `wds2idx`, one a tar, instead of our own; checked as samples are read.
+        kinds: the kinds of fields where they are not those of their endings: "encoded", "array", "number" or "object".
+        index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote tars.
 
@@ -80,43 +84,34 @@ class TarDataset(MapDataset):
                 raise ValueError(f"index_paths must be one for each tar, got {len(files)} for {len(self.shards)} tars")
             indexes = [wds_index(open_storage(f, **options), tar) for f, tar in zip(files, self._storages, strict=True)]
         else:
-            indexes = _map_remote(
-                lambda tar: cached_index(tar, "tar1", partial(tar_index, tar), index_dir), self._storages
-            )
+            indexes = _map_remote(lambda tar: tar_index(tar, index_dir), self._storages)
         self._join(indexes, wanted, missing)
-        self._first = {
-            name: (array.dtype, array.ndim)
+        self._forms: dict[str, Form] = {}
+        self._forms = {
+            name: Form.of("array", self.read_columns([0], [name])[name][0])
             for name, part in self._components.items()
             if part.convert is as_npy
-            for array in [self.read_columns([0], [name])[name][0]]
         }
         self._fingerprint: str | None = None
 
     def _name_components(
         self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, Kind]
     ) -> dict[str, Component]:
-        beside = {*BESIDE, "key"}
-        if fields is None:
-            fields = [default_field(alternatives[0]) for alternatives in wanted]
-        names = [name for name in fields if name not in beside]
-        if isinstance(fields, str) or len(names) != len(wanted) or len(set(names)) < len(names):
-            raise ValueError(
-                f"fields must be {len(wanted)} different names, one for each ext, and any of "
-                f"{', '.join(sorted(beside))}, got {fields!r}"
-            )
-        if unknown := sorted(set(kinds) - set(names)):
-            raise ValueError(f"kinds must be of the fields {', '.join(names)}, got {unknown[0]!r}")
+        natural = [default_field(endings[0]) for endings in wanted]
+        fields = natural if fields is None else fields
+        names = name_parts(fields, natural, (*BESIDE, "key"))
+        check_kinds(kinds, names)
         parts = {}
-        for name, alternatives in zip(names, wanted, strict=True):
-            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in alternatives}
+        for name, endings in zip(names, wanted, strict=True):
+            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in endings}
             if len(several) > 1:
-                raise ValueError(f"alternatives must be of one kind, got {';'.join(alternatives)}: write kinds=")
+                raise ValueError(f"alternatives must be of one kind, got {';'.join(endings)}: write kinds=")
             parts[name] = several.pop()
         self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}})
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
-        """Fill in where the parts of all samples are."""
+        """Set where the parts of all samples are."""
         self.skipped = 0
         offsets, sizes, keys, empty = [], [], [], []
         for tar, index in zip(self._storages, indexes, strict=True):
@@ -165,9 +160,12 @@ class TarDataset(MapDataset):
                 if header:
                     expected = self._keys[i], self._endings[parts[n % len(parts)][1]], len(data) - BLOCK
                     check_header(storage, offset, data[:BLOCK].tobytes(), *expected)
-                columns[name].append(self._convert(name, data[header:]))
+                value = self._components[name].convert(data[header:])
             except ValueError as error:
                 raise ValueError(f"{name!r} at offset {offset + header} of {storage.path}: {error}") from error
+            if name in self._forms:
+                self._forms[name].check(name, value, self.path(0), self.path(i))
+            columns[name].append(value)
         result: Columns = {
             name: np.array(values, np.int64) if self.kinds[name] == "number" else values
             for name, values in columns.items()
@@ -176,21 +174,12 @@ class TarDataset(MapDataset):
             result["key"] = [self._keys[i] for i in indices]
         return result
 
-    def _convert(self, name: str, data: NDArray[np.uint8]) -> Any:
-        value = self._components[name].convert(data)
-        if name in getattr(self, "_first", ()):
-            dtype, ndim = self._first[name]
-            if (value.dtype, value.ndim) != (dtype, ndim):
-                seen = f"{value.dtype} of {value.ndim}"
-                raise ValueError(f"{dtype} of {ndim} dimensions was expected, as in {self.path(0)}, got {seen}")
-        return value
-
     def path(self, index: int) -> str:
-        """The tar and the sample's key in it: "shard.tar#key"."""
+        """Give the tar and the sample's key in it: "shard.tar#key"."""
         return f"{self.shards[int(np.searchsorted(self._ends, index, side='right'))]}#{self._keys[index]}"
 
     def fingerprint(self) -> str:
-        """Of the tars' names below their common folder, and of where which parts are in them."""
+        """Hash the tars' names below their common folder, and where the samples' parts are in them."""
         if self._fingerprint is None:
             names = below_common_folder(self.shards)
             parts = digest(names, self._ends, self._offsets, self._sizes, self._keys.blob, self._keys.ends)
@@ -198,26 +187,9 @@ class TarDataset(MapDataset):
         return self._fingerprint
 
 
-def alternatives(ext: Sequence[str]) -> list[list[str]]:
-    several = [ext] if isinstance(ext, str) else ext
-    wanted = [[one.lower().removeprefix(".") for one in part.split(";") if one] for part in several]
-    if not wanted or not all(wanted):
-        raise ValueError(f"ext must name the endings of a sample's parts, such as ['jpg;png', 'cls'], got {ext!r}")
-    return wanted
-
-
 def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
-    """The function's results; in threads where each waits for a network."""
+    """Call the function for all tars; in threads where each call waits for a network."""
     if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
         return [function(storage) for storage in storages]
     with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:
         return list(threads.map(function, storages))
-
-
-def tar_index(tar: Storage) -> Index:
-    """The index from the tar's headers; ValueError with path and offset as `TarDataset`."""
-    names, offsets, sizes = scan(tar)
-    parts = [split_name(name) for name in names]
-    kept = [row for row, part in enumerate(parts) if part is not None]
-    keys, endings = ([part[i] for part in parts if part is not None] for i in (0, 1))
-    return grouped(tar, keys, endings, np.array(offsets, np.int64)[kept], np.array(sizes, np.int64)[kept])

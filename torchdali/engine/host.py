@@ -1,4 +1,4 @@
-"""The last stage: the plan's host part in torch, and the batch put together."""
+"""The last stage: it runs the plan's host part in torch, and puts the batch together."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import torch
 
 from .. import _dali
 from ..batch import Padded
-from ..collate import Pool, collate_arrays, collate_numbers, pad_rows, padded_extent
+from ..buffers import Pool
+from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
-from .eager import check_decoded
-from .work import Fetcher, Work
+from .fetch import Fetcher
+from .program import check_decoded
+from .work import Work
 
 _setting_threads = threading.Lock()
 
@@ -23,20 +25,17 @@ _setting_threads = threading.Lock()
 class HostStage:
     """Runs the host part on the CPU, sample by sample, and finishes batches for the user.
 
-    On the CPU every sample is transformed straight into its row of a pooled, channels_last batch, while it is in cache.
+    Each sample is transformed straight into its row of a pooled, channels_last batch, while it is in the CPU's cache.
 
     Args:
         fetcher: the first stage.
-        device: where batches are.
-        num_threads: how many samples are worked on at a time; 0: one, in the calling thread.
-        pad_value, pad_multiple: for ragged fields.
+        device: the batches' device.
+        num_threads: the number of samples to work on at a time; 0: one, in the calling thread.
+        padding: for ragged fields.
     """
 
-    def __init__(
-        self, fetcher: Fetcher, device: torch.device, num_threads: int, pad_value: float, pad_multiple: int
-    ) -> None:
-        self.plan, self.fetcher, self.device = fetcher.plan, fetcher, device
-        self.pad_value, self.pad_multiple = pad_value, pad_multiple
+    def __init__(self, fetcher: Fetcher, device: torch.device, num_threads: int, padding: Padding) -> None:
+        self.plan, self.fetcher, self.device, self.padding = fetcher.plan, fetcher, device, padding
         self._pool = Pool()
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
@@ -51,43 +50,42 @@ class HostStage:
     def __call__(self, work: Work) -> None:
         """Fill in `work.batch`: the dataset's fields in their order, then what functions added."""
         plan = self.plan
-        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.rows]
-        names += [name for name in work.rows if name not in plan.kinds]
+        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.outputs]
+        names += [name for name in work.outputs if name not in plan.kinds]
         try:
             with torch.cuda.stream(self._stream) if self._stream else nullcontext():
                 work.batch = {name: self._field(name, work) for name in names}
         finally:
             if self._stream:
                 self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
-        work.rows, work.columns, work.draws = {}, {}, {}
+        work.outputs, work.columns, work.draws = {}, {}, {}
 
     def _field(self, name: str, work: Work) -> Any:
         plan, kind = self.plan, self.plan.kinds.get(name)
-        if name in plan.pixels and (name not in work.rows or plan.split < len(plan.steps)):
+        if name in plan.pixels and (name not in work.outputs or plan.split < len(plan.steps)):
             return self._images(name, work)
-        if name in work.rows:
-            return self._output(name, work.rows[name])
+        if name in work.outputs:
+            return self._output(name, work.outputs[name])
         column = work.columns[name]
         if kind == "number":
             return collate_numbers(column, self.device)
         if kind == "array":
-            uniform = self.fetcher.source.uniform(name)
-            return collate_arrays(column, uniform, self.device, self.pad_value, self.pad_multiple)
+            samples = work.samples.indices.tolist()
+            return collate_arrays(name, column, plan.uniform[name], self.padding, self.device, samples)
         return list(column)
 
     def _images(self, name: str, work: Work) -> Any:
-        """Images that leave through the host part."""
+        """Make a batch of images that leave through the host part."""
         plan = self.plan
-        if name in work.rows:
-            rows = work.rows[name]
-            check_decoded(plan, name, rows.shapes())
-            arrays = rows.arrays()
+        if name in work.outputs:
+            output = work.outputs[name]
+            assert isinstance(output, _dali.Output)  # the host part is for the CPU
+            check_decoded(plan, name, output.shapes())
+            arrays = output.arrays()
         else:
             arrays = list(work.columns[name])
         if arrays[0].ndim != 3:
-            raise TransformError(
-                f"images must be [H, W, C] in front of {plan.steps[plan.split]!r}, got {arrays[0].shape}"
-            )
+            raise TransformError(f"images must be [H, W, C] before {plan.steps[plan.split]!r}, got {arrays[0].shape}")
         actual = np.array([array.shape[:2] for array in arrays], np.int64)
         draws, sizes = work.draws, work.sizes.get(name)
         if plan.functions:  # drawn from the shapes that came out
@@ -104,14 +102,15 @@ class HostStage:
             dtype = step.out_dtype(dtype)
 
         uniform = bool(plan.uniform[name]) or (plan.uniform[name] is None and len(np.unique(sizes, axis=0)) == 1)
-        extent = tuple(int(v) for v in sizes[0]) if uniform else padded_extent(sizes, self.pad_multiple)
+        extent = tuple(int(v) for v in sizes[0]) if uniform else self.padding.extent(sizes)
+        fill = 0.0 if plan.uniform[name] else self.padding.value_for(name, dtype)
         batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
 
         def run(part: range) -> None:
             for i in part:
                 height, width = sizes[i]
                 if not uniform and (height, width) != extent:
-                    batch[i].fill_(self.pad_value)
+                    batch[i].fill_(fill)
                 out = batch[i, :height, :width].permute(2, 0, 1)
                 image = torch.from_numpy(arrays[i]).permute(2, 0, 1)
                 for k, (step, params) in enumerate(steps):
@@ -134,36 +133,31 @@ class HostStage:
         for future in [self._threads.submit(run, part) for part in parts]:
             future.result()
 
-    def _output(self, name: str, rows: Any) -> Any:
-        """A field that comes out of DALI as it leaves."""
-        if isinstance(rows, _dali.Rows):
-            shapes, layout = rows.shapes(), rows.layout
-            data: Any = (
-                torch.from_numpy(rows.array()) if rows.uniform() else [torch.from_numpy(a) for a in rows.arrays()]
-            )
-        else:
-            data, layout, shapes = rows
+    def _output(self, name: str, output: _dali.Output | _dali.Owned) -> Any:
+        """Make a batch of a field that comes out of DALI as it leaves."""
+        shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
         uniform = self.plan.uniform.get(name)
+        if uniform is not True:
+            self.padding.value_for(name, data[0].dtype)  # a later batch may need it
         if uniform is not False and len(set(shapes)) == 1:  # by shapes: engines differ in how they lay memory out
             data = torch.stack(data) if isinstance(data, list) else data
             return data.permute(0, 3, 1, 2) if image and not channels_first else data
-        padded = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
-        sizes = np.array([shape[padded] for shape in shapes], np.int64)
-        extent = padded_extent(sizes, self.pad_multiple)
-        shape = list(shapes[0])
-        shape[padded] = extent
-        out = torch.empty((len(shapes), *shape), dtype=data[0].dtype, device=self.device)
-        out = pad_rows(list(data), out, self.pad_value)
+        dims = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
+
+        def empty(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.empty(shape, dtype=data[0].dtype, device=self.device)
+
+        out, sizes = self.padding.pad(name, list(data), empty, dims)
         return Padded(
             out.permute(0, 3, 1, 2) if image and not channels_first else out, torch.from_numpy(sizes).to(self.device)
         )
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:
-    """Threads in which torch's own parallelism is off: we work on several samples at a time already.
+    """Start threads in which torch's own parallelism is off: they work on several samples at a time already.
 
     `torch.set_num_threads` holds for the calling thread, and for threads that start later: it is put back at once.
     """

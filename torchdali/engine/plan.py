@@ -1,7 +1,7 @@
-"""What happens to a sample: a transform, compiled for one dataset and one kind of device.
+"""A plan: a transform, compiled for one dataset and one kind of device.
 
 The steps are cut in two.  The device part runs in DALI; the host part, on the CPU only, runs in torch, sample by
-sample, and is everything behind the last step that has no torch form.  Parameters are drawn for runs of steps between
+sample, and is everything after the last step that has no torch form.  Parameters are drawn for runs of steps between
 functions: the first run from the headers of the files, the others from the shapes that a function gave.
 """
 
@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..batch import PIXELS, Kind
+from ..collate import Padding
 from ..rand import Rand
 from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
 from ..transforms.function import Function
@@ -35,10 +37,10 @@ class Plan:
     Attributes:
         steps: the transforms and functions.
         split: steps[:split] run in DALI, the rest in torch.
-        fused: the decoder decodes only the window of the step behind it.
+        fused: the decoder decodes only the window of the step after it.
         pixels: the image fields.
         inputs: the fields that go into DALI.
-        uniform: whether a field's images leave with one size; None: each batch shows.
+        uniform: whether the images or arrays of a field leave with one shape; None: each batch shows it.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Plan:
                 self.split -= 1
         for step in self.steps[: self.split]:
             if isinstance(step, Transform) and not step.on_dali:
-                where = "on a GPU" if device != "cpu" else "in front of a function"
+                where = "on a GPU" if device != "cpu" else "before a function"
                 raise ValueError(f"{step!r} has only a CPU form and can't run {where}")
         self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self.transform(1).windowed
         first = self.functions[0] if self.functions else len(self.steps)
@@ -77,21 +79,51 @@ class Plan:
         # A function sees everything that DALI can hold.
         others = [name for name, kind in kinds.items() if kind == "array"] if self.functions else []
         self.inputs = (self.pixels if self.split else []) + others
-        self.uniform = {name: self._uniform(uniform(name)) for name in self.pixels}
+        self.uniform = {
+            name: self._uniform(name, uniform(name))
+            for name, kind in kinds.items()
+            if kind == "array" or kind in PIXELS
+        }
 
     def transform(self, k: int) -> Transform:
         """Step k; a function counts as one without parameters."""
         step = self.steps[k]
-        return step if isinstance(step, Transform) else Transform()
+        return step if isinstance(step, Transform) else _NOTHING
 
-    def _uniform(self, uniform: bool | None) -> bool | None:
+    def _uniform(self, name: str, uniform: bool | None) -> bool | None:
         for step in self.steps:
-            uniform = None if isinstance(step, Function) else True if step.fixes_size else uniform
+            if isinstance(step, Function):
+                uniform = None
+            elif step.fixes_size and name in self.pixels:
+                uniform = True
         return uniform
+
+    def check_padding(self, padding: Padding, dtype_of: Callable[[str], Any]) -> None:
+        """Raise where the pad value does not fit a field, as far as that is known before the first batch.
+
+        Args:
+            padding: for ragged fields.
+            dtype_of: gives the dtype of a field of arrays, or None where it is not known.
+
+        Raises:
+            PadValueError: it does not fit, or names an unknown field.
+        """
+        if not self.functions:  # they may add fields
+            padding.check_fields(self.kinds)
+        for name, uniform in self.uniform.items():
+            dtype = self._image_dtype() if name in self.pixels else dtype_of(name)
+            if not uniform and dtype is not None and not self.functions:
+                padding.value_for(name, dtype)
+
+    def _image_dtype(self) -> torch.dtype:
+        dtype = torch.uint8
+        for k in range(len(self.steps)):
+            dtype = self.transform(k).out_dtype(dtype)
+        return dtype
 
     @property
     def why_not_traced(self) -> str | None:
-        """Why this plan can't run in a pipeline; None where it can."""
+        """The reason why this plan can't run in a pipeline; None where it can."""
         if not self.split:
             return "there is nothing for DALI to do"
         for k in self.functions:
@@ -107,11 +139,11 @@ class Plan:
         return None
 
     def choose(self, engine: str, whole_batches: bool) -> tuple[str, str]:
-        """The execution for the one that was asked for, and why.
+        """Choose the execution, and say why.
 
         Args:
             engine: "eager", "pipeline", "debug" or "auto".
-            whole_batches: the source decides how large batches are.
+            whole_batches: the source decides how many samples a batch has.
         """
         why_not = self.why_not_traced
         if whole_batches:
@@ -123,7 +155,7 @@ class Plan:
         return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
 
     def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
-        """Parameters of a run of steps, and the images' sizes behind it."""
+        """Draw the parameters of a run of steps, and give the images' sizes after it."""
         draws: Draws = {}
         sizes = dict(sizes)
         before = dict(sizes)
@@ -144,9 +176,19 @@ class Plan:
         return draws, sizes
 
     def runs(self) -> list[tuple[int, int]]:
-        """The device part as runs of transforms; a function stands behind each but perhaps the last."""
+        """The device part as runs of transforms, (first, end); a function follows each, except perhaps the last."""
         ends = [k for k in self.functions if k < self.split]
         return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
+
+
+class _Nothing(Transform):
+    """A function, as a step that has no parameters."""
+
+    def transform(self, ops: Any, image: Any) -> Any:
+        return image
+
+
+_NOTHING = _Nothing()
 
 
 def _flatten(transform: Any) -> list[Transform | Function]:

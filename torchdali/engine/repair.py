@@ -1,6 +1,6 @@
-"""What happens to a step that failed: its samples are tried one by one, and the batch is made again without bad ones.
+"""Repair of a step that failed: its samples are tried one by one, and the batch is made again without the bad ones.
 
-It can be made again because it is a pure function of its place in the stream.
+It can be made again because it is a pure function of its position in the stream.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
-from ..errors import BadSampleError, EngineError, TorchDaliError, TransformError, first_line
+from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
 from ..formats.image import check_header, readable
 from ..order import Rows
 from ..pillow import transcode
-from ..rand import Rand
+from ..rand import Key, Rand
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
-from .work import Fetcher, Work
+from .work import Work
 
 ATTEMPTS = 10  # substitutes tried for one bad sample
 
@@ -27,10 +28,10 @@ Policy = str | Callable[[BadSample], "str | int | None"]
 
 
 class Diagnosis(NamedTuple):
-    """One sample tried alone: its columns, or what is wrong with it.
+    """The outcome of one sample tried alone: its columns, or its fault.
 
     Attributes:
-        error, stage: what failed, and where.
+        error, stage: the error, and the stage that it came from.
         columns: one row, with the image files that will decode.
         repaired: Pillow had to decode them.
     """
@@ -41,8 +42,17 @@ class Diagnosis(NamedTuple):
     repaired: bool = False
 
 
+def _final(error: BaseException, read: bool) -> bool:
+    """Whether an error is the batch's own, and no search for a bad sample can help.
+
+    A value of another form is a bad sample's where the source refuses it, and the batch's where two samples of it that
+    were read differ.
+    """
+    return isinstance(error, TorchDaliError) and (read or not isinstance(error, FieldTypeError))
+
+
 class Repair:
-    """Makes a failed work whole, or gives it the error that the user shall see.
+    """Makes a failed work whole, or gives it the error that the user will see.
 
     Args:
         fetcher, host: the stages around the device part.
@@ -68,7 +78,7 @@ class Repair:
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
-        if isinstance(error, TorchDaliError) or (hasattr(error, "__torchdali_sample__") and self._policy == "raise"):
+        if _final(error, read=bool(work.read)) or (work.failed is not None and self._policy == "raise"):
             raise error
         samples = work.samples
         found = {
@@ -117,9 +127,9 @@ class Repair:
         encoded = self._fetcher.plan.encoded
         try:
             columns = self._read(work, rows)
-        except TorchDaliError:
-            raise
         except Exception as error:
+            if _final(error, read=False):
+                raise
             return Diagnosis(error, "read")
         max_pixels = self._fetcher.max_pixels
         try:
@@ -150,7 +160,7 @@ class Repair:
         return Diagnosis(columns=repaired, repaired=True)
 
     def _read(self, work: Work, rows: Rows) -> Columns:
-        """One sample's columns: those of the work, else read again."""
+        """Give one sample's columns: those of the work, or read again."""
         (there,) = np.nonzero((work.samples.indices == rows.indices) & (work.samples.keys == rows.keys))
         return take(work.read, there[:1]) if work.read and len(there) else self._fetcher.reading.read(rows)
 
@@ -162,8 +172,8 @@ class Repair:
         return self._eager.decodes(column)
 
     def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
-        """Another sample for a bad one, chosen by (seed, epoch, sample), or the error."""
-        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(0xBAD)
+        """Find another sample for a bad one, chosen by (seed, epoch, sample), or raise the bad one's error."""
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(Key.SUBSTITUTE)
         for _ in range(ATTEMPTS):
             bad = self._describe(index, diagnosis)
             answer = self._policy(bad) if callable(self._policy) else self._policy

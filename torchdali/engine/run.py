@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from .. import _dali
+from ..collate import Padding
 from ..errors import LoaderTimeoutError, leave_frame
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
 from ..state import Position
 from .eager import Eager
+from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
 from .repair import Policy, Repair
 from .traced import Traced
-from .work import Fetcher, Work
+from .work import Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
 
@@ -53,8 +55,7 @@ class Settings:
     plan: Plan
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
-    pad_value: float
-    pad_multiple: int
+    padding: Padding
     policy: Policy
     max_pixels: int | None
 
@@ -75,7 +76,7 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
-        host = HostStage(fetcher, pass_.device, workers, s.pad_value, s.pad_multiple)
+        host = HostStage(fetcher, pass_.device, workers, s.padding)
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")
@@ -119,7 +120,7 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         if not s.plan.steps:
-            # There is nothing to do but to read: one thread takes the interpreter from nobody.
+            # There is only reading to do, and one thread needs the interpreter to itself.
             self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
             return
         first = self._start(fetch, 1, "read")

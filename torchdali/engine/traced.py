@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import take
 from ..errors import leave_frame
-from ..rand import Rand
-from ..transforms.function import as_argument
-from .eager import Eager, Fed, own
+from .eager import Eager
+from .program import Argument
 from .work import Work
 
 
@@ -21,7 +21,7 @@ class Traced:
     """Runs the device part of a plan for a stream of works, in order.
 
     The pipeline is fed by our own steps: inputs and every parameter come from `fn.external_source`, so it holds no
-    state.  A work that fails comes out with its error, and a new pipeline starts behind it with what was in flight.
+    state.  A work that fails comes out with its error, and a new pipeline takes over the works that were in flight.
 
     Args:
         eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
@@ -53,11 +53,11 @@ class Traced:
             del pipe
 
     def _run(self, pipe: Any, names: list[str], feed: _Feed) -> Iterator[Work]:
-        """Until the works end, or one of them fails."""
+        """Run a pipeline until the works end, or one of them fails."""
         while True:
             try:
                 with _dali.on_device(self._eager.device):
-                    outputs = pipe.run()
+                    results = pipe.run()
             except StopIteration:
                 yield from feed.flying  # only failed ones are left
                 feed.flying.clear()
@@ -73,37 +73,37 @@ class Traced:
             yield from feed.failed_ahead()
             work = feed.flying.popleft()
             try:
-                self._collect(work, names, outputs)
+                self._collect(work, names, results)
             except Exception as error:
                 work.error = leave_frame(error)
-            del outputs
+            del results
             yield work
 
-    def _collect(self, work: Work, names: list[str], outputs: Any) -> None:
+    def _collect(self, work: Work, names: list[str], results: Any) -> None:
         eager = self._eager
-        work.rows = {name: _dali.Rows(output) for name, output in zip(names, outputs, strict=True)}
-        if eager.stream:
-            # `run` has waited for these outputs; copied before the next run may free them.
-            with eager.session():
-                work.rows = {name: own(rows, eager.device) for name, rows in work.rows.items()}
+        outputs = {name: _dali.Output(result) for name, result in zip(names, results, strict=True)}
+        if not eager.stream:
+            work.outputs = {**outputs}
+            return
+        # `run` has waited for these outputs; copied before the next run may free them.
+        with eager.session():
+            work.outputs = eager.owned(outputs)
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
-        """A pipeline, and the names of its outputs."""
-        eager, plan = self._eager, self._eager.plan
-        # One sample, eagerly: which arguments there are, what functions draw, which element types are in between.
+        """Build a pipeline; also give the names of its outputs."""
+        eager, program, plan = self._eager, self._eager.program, self._eager.plan
+        # One sample, eagerly, shows which arguments there are, and the element types in between.
         probe = _one_sample(first)
-        arguments: list[Any] = []
+        arguments: list[Argument] = []
 
-        def note(values: Any) -> Any:
-            arguments.append(values)
+        def note(argument: Argument, values: NDArray[Any]) -> Any:
+            arguments.append(argument)
             return _dali.as_batch(values)
 
         ops = _dali.DynamicOps(eager.kind)
-        fed: list[Fed] = []
         with eager.session():
-            sample = {name: eager._enter(name, probe) for name in plan.inputs}
-            eager.apply(ops, sample, probe, note, fed)
-        feed.inputs = lambda work: self._inputs(work, fed)
+            program(ops, eager.inputs(probe), probe, note)
+        feed.inputs = lambda work: [work.columns[name] for name in plan.inputs] + program.values(work, arguments)
 
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
@@ -113,40 +113,22 @@ class Traced:
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if plan.kinds[name] == "image" else node for name, node in inputs.items()}
-            traced = eager.apply(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda _: next(nodes))
+            traced = program(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
         return list(traced), pipe
 
-    def _inputs(self, work: Work, fed: list[Fed]) -> list[Any]:
-        """What the pipeline takes for a step, in the order of the trace."""
-        plan, rand = self._eager.plan, self._eager.fetcher.rand(work)
-        values: list[Any] = [work.columns[name] for name in plan.inputs]
-        draws = dict(work.draws)
-        for run in plan.runs()[1:]:  # behind functions nothing needs sizes, or it would not be traced
-            draws |= plan.draw(run, rand, dict.fromkeys(plan.pixels))[0]
-        children: dict[int, Rand] = {}
-        for step, field, call in fed:
-            if field is not None:
-                params = draws[step][field]
-                values += [params[key] for key in plan.transform(step).dali_params(params)]
-            elif call is not None:
-                method, args, kwargs = call
-                child = children.setdefault(step, rand.child(step))  # one for all calls: it counts them
-                values.append(as_argument(getattr(child, method)(*args, **kwargs)))
-        return values
-
 
 class _Feed:
-    """The pipeline's source: takes works in order and remembers which are inside.
+    """Feeds the pipeline: takes works in order, and remembers which are inside.
 
-    It never raises but to end: an exception in DALI's callback would lose what is in flight.  Failed works stay in the
-    line, beside the pipeline.
+    It raises StopIteration only: another exception in DALI's callback would lose the works in flight.  Failed works
+    keep their place among them, beside the pipeline.
     """
 
     def __init__(self, works: Iterator[Work]) -> None:
         self._works = works
-        self.again: deque[Work] = deque()  # to be taken first
+        self.again: deque[Work] = deque()  # these come first
         self.flying: deque[Work] = deque()
         self.inputs: Any = None
 

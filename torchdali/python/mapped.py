@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from ..batch import Columns
-from ..datasets.base import digest
+from ..fingerprint import digest
 from ..order import Rows
-from ..seeding import seeded
-from ..source import Pass
-from .base import LocalReading, PooledReading, PythonSource, make_reading
-from .sample import Structure
+from ..source import Pass, Reading
+from .mapped_job import MapDescribe, MapJob, MapRead
+from .reading import make_reading
+from .source import PythonSource
 
 
 class PythonDataset(PythonSource):
@@ -26,8 +25,8 @@ class PythonDataset(PythonSource):
 
     Args:
         dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
-        fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and the
-            like; of a tuple "image", "label", or "field1" by its place.
+        fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and
+            attributes' names; of a tuple "image", "label", or "field1" by its number.
         ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.
 
     Raises:
@@ -48,37 +47,40 @@ class PythonDataset(PythonSource):
         return self.dataset[index]
 
     def fingerprint(self) -> str:
-        """Of the dataset's type and length, and of its own `fingerprint` (or Hugging Face's `_fingerprint`).
+        """Tell the dataset from others by its type, its length, and its own `fingerprint` or `_fingerprint`.
 
-        Of torch's Subset and ConcatDataset: of the indices and the parts too.
+        For torch's Subset and ConcatDataset, the indices and the parts count too.
         """
         if self._digest is None:
             self._digest = digest(_own_fingerprint(self.dataset))
         return f"{len(self)} of {type(self.dataset).__name__[:40]} {self._digest}"
 
-    def job(self) -> Any:
-        return ReadSamples(self.dataset)
+    def job(self) -> MapJob:
+        return MapJob(self.dataset)
 
-    def first(self) -> Any:
-        return 0
+    def describe_request(self) -> MapDescribe:
+        return MapDescribe(self._names)
 
-    def open(self, pass_: Pass) -> LocalReading | PooledReading:
+    def open(self, pass_: Pass) -> Reading:
         structure = self.structure
 
-        def payload(rows: Rows) -> Any:
-            return pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure
+        def request(rows: Rows) -> MapRead:
+            return MapRead(pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure)
 
-        return make_reading(self, pass_, payload)
+        return make_reading(self, pass_, request)
 
     def __getattr__(self, name: str) -> Any:
         # `loader.dataset.classes` and the like; not while unpickling, when there is no dataset yet.
-        if name.startswith("_") or name in ("dataset", "crew"):
-            raise AttributeError(name)
+        if name.startswith("_") or name == "dataset":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if hasattr(type(self), name):
+            # A property of ours raised AttributeError, such as `fields` by the user's code: the dataset has no answer.
+            return object.__getattribute__(self, name)
         return getattr(self.dataset, name)
 
 
 def _own_fingerprint(dataset: Any) -> Any:
-    """What tells a dataset from another one of its type and length."""
+    """The values that tell a dataset from another one of its type and length."""
     if type(dataset) is Subset:
         return np.asarray([int(index) for index in dataset.indices], np.int64), _own_fingerprint(dataset.dataset)
     if type(dataset) is ConcatDataset:
@@ -86,54 +88,3 @@ def _own_fingerprint(dataset: Any) -> Any:
     own = getattr(dataset, "fingerprint", None) or getattr(dataset, "_fingerprint", None)
     own = own() if callable(own) else own
     return own if isinstance(own, str) else None
-
-
-_BYTES = "uint8, 1 dimensions"  # the form of bytes that are no image file
-_TRIES = 10  # samples, until one can be described
-
-
-class ReadSamples:
-    """What runs in a worker."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __call__(self, payload: Any, progress: Callable[[int], None]) -> Columns:
-        if payload[0] == "describe":
-            return {"structure": [self._describe(payload[2], payload[1], progress)]}
-        seed, key, indices, keys, structure = payload
-        rows = []
-        for index, sample in zip(indices, keys, strict=True):
-            progress(index)
-            seeded(seed, key, sample)
-            rows.append(structure.values(self.dataset[index]))
-        columns: Columns = structure.columns(rows)
-        return columns
-
-    def _describe(self, index: int, names: Any, progress: Callable[[int], None]) -> Structure:
-        """Of a sample; of a later one, where bytes of the first are no image file, and the later one's are one."""
-        first = Structure.of(self._sample(index, progress), names)
-        doubtful = [leaf.name for leaf in first.leaves if leaf.form == _BYTES]
-        for other in range(index + 1, min(len(self.dataset), index + _TRIES) if doubtful else 0):
-            try:
-                structure = Structure.of(self._sample(other, progress), names)
-            except Exception:
-                continue
-            if len(structure.leaves) == len(first.leaves) and "encoded" in {
-                leaf.kind for leaf, before in zip(structure.leaves, first.leaves, strict=True) if before.form == _BYTES
-            }:
-                return structure
-        return first
-
-    def _sample(self, index: int, progress: Callable[[int], None]) -> Any:
-        """One to describe: the next one that can be made, since a bad sample is an error where the order has it."""
-        for other in range(index, min(len(self.dataset), index + _TRIES)):
-            progress(other)
-            seeded(0, 0, other)
-            try:
-                return self.dataset[other]
-            except Exception:
-                continue
-        progress(index)
-        seeded(0, 0, index)
-        return self.dataset[index]

@@ -1,4 +1,4 @@
-"""The worker processes of one loader: what the user said about them, and pools that are lent to passes."""
+"""The worker processes of one loader: the user's options, and pools that are lent to passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from ..options import Options
-from ..workers import WorkerPool
+from ..workers import Job, WorkerPool
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class WorkerOptions:
         context: "fork", "spawn", "forkserver" or a context of multiprocessing; None: forkserver.
         persistent: workers stay after a pass.
         pickler: a module with `dumps` and `loads`; None: cloudpickle.
-        seed: of the workers' generators.
+        seed: the start of the workers' generators.
     """
 
     num_workers: int = 0
@@ -51,37 +51,37 @@ class WorkerOptions:
 
 
 @dataclass
-class Crew:
+class Pools:
     """Makes pools, lends each to one pass at a time, and keeps or ends them as the options say.
 
     Args:
         options: the user's.
-        source: what runs in the workers.
+        job: the code that runs in the workers.
     """
 
     options: WorkerOptions
-    source: Any
+    job: Job
     _idle: list[WorkerPool] = field(default_factory=list)
     _lent: list[WorkerPool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.options.num_workers:
-            self._make(None)  # nothing is started; it raises for options that can't be
+            self._make(None)  # nothing is started; it raises for invalid options
 
     def start(self) -> None:
         """Have workers ready for the next pass."""
         self.keep(self.started())
 
     def lease(self, num_workers: int | None = None) -> WorkerPool:
-        """A pool that nobody else uses, until `give_back`."""
+        """Lend a pool, until `give_back`."""
         pool = self._idle.pop() if self._idle and num_workers is None else self._make(num_workers)
         self._lent.append(pool)
         return pool
 
     def started(self) -> WorkerPool:
-        """A pool whose workers are started here and now.
+        """Lend a pool whose workers are started here and now.
 
-        That is in the caller's thread, before a pass has threads of its own: a process that is forked while another
+        They start in the caller's thread, before a pass has threads of its own: a process that is forked while another
         thread makes DALI's objects may not live.
         """
         pool = self.lease()
@@ -93,14 +93,14 @@ class Crew:
         return pool
 
     def keep(self, pool: WorkerPool) -> None:
-        """Have a lent pool ready for who leases next, whatever the options say."""
+        """Take a lent pool back and have it ready for the next pass, whatever the options say."""
         if pool in self._lent:
             self._lent.remove(pool)
             if not pool.closed:
                 self._idle.append(pool)
 
     def give_back(self, pool: WorkerPool) -> None:
-        """The pass is over."""
+        """Take a pool back when its pass is over."""
         if pool in self._lent:
             self._lent.remove(pool)
             if self.options.persistent and not pool.closed and pool.num_workers == self.options.num_workers:
@@ -115,12 +115,16 @@ class Crew:
         self._idle.clear()
         self._lent.clear()
 
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of all workers."""
+        return [pid for pool in (*self._idle, *self._lent) for pid in pool.pids]
+
     def _make(self, num_workers: int | None) -> WorkerPool:
         options = self.options
-        dataset = getattr(self.source, "dataset", None)
-        module = type(dataset).__module__
+        module = type(getattr(self.job, "dataset", None)).__module__
         return WorkerPool(
-            self.source,
+            self.job,
             num_workers or options.num_workers,
             context=options.context,
             prefetch_factor=options.prefetch_factor,

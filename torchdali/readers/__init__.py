@@ -1,15 +1,16 @@
 """DALI's native readers as stateful iterable datasets; options have DALI's names."""
 
 from ..readers import experimental
-from .arrays import Numpy
 from .base import Reader
+from .caffe import Caffe, Caffe2
 from .coco import COCO
-from .files import File
-from .lmdbs import Caffe, Caffe2
+from .file import File
+from .mxnet import MXNet
 from .nemo import NemoAsr
-from .records import MXNet, TFRecord
-from .tars import Webdataset
+from .numpy import Numpy
+from .tfrecord import TFRecord
 from .video import Video, VideoResize
+from .webdataset import Webdataset
 
 __all__ = [
     "COCO",

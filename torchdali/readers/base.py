@@ -1,27 +1,26 @@
-"""The contract of native readers: DALI's own readers as stateful iterable datasets, whose state is derived."""
+"""The base of native readers: DALI's own readers as stateful iterable datasets, whose state is derived."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset, get_worker_info
 
-from .. import _dali, distributed
+from .. import _dali
 from ..batch import Column, Columns, Kind
 from ..checks import integer
-from ..datasets.base import BESIDE, digest
-from ..errors import ReaderError, StateMismatchError
+from ..errors import StateMismatchError
+from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
+from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
-from ..order import Epoch, Indices, Order, own_rows
 from ..readers import native
-from ..source import Pass, Source
-from ..state import Position, Progress, pack, unpack
-from .options import check_options, portable
-from .reading import ShardedReading
+from ..source import Pass
+from .options import check_options
+from .shards import ReaderOrder, ShardedReading
+from .standalone import Standalone
 
 FEWEST_ROWS = 256  # a call of dynamic mode costs as much as copying so many small records
 SMALL_BYTES = 4 << 20  # of rows that are read at once beyond those that a batch needs
@@ -35,7 +34,7 @@ class Output(NamedTuple):
     Attributes:
         name: the field's default name.
         kind: what it holds.
-        convert: makes a value of a sample's array; None: as it is, and numbers from arrays of one element.
+        convert: makes a value from a sample's array; None: as it is, and numbers from arrays of one element.
         uniform: all samples are known to have one shape.
     """
 
@@ -45,7 +44,7 @@ class Output(NamedTuple):
     uniform: bool = False
 
 
-class Reader(Source, IterableDataset[tuple[Any, ...]]):
+class Reader(Standalone):
     """Any reader of DALI's dynamic mode as a stateful `IterableDataset`.
 
     A loader takes it like a map-style dataset: `DataLoader(Reader(...), batch_size=...)`.  Iterated by itself it gives
@@ -55,13 +54,19 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
     Args:
         reader: a class such as `ndd.readers.File`.
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
-        kinds: what a field holds where that is not seen from its name, such as `{"photo": "encoded"}`.
+        kinds: the kinds of fields where their names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
             DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
         seed: of the order; None: the loader's.
         virtual_shards: read so many shards, divided among the ranks.  A multiple of every world size with which the
-            job shall go on in mid-epoch; each costs a thread and the reader's memory for paths.  None: one a rank.
+            job shall go on in mid-epoch; each costs a thread and the reader's memory for paths.  None: one per rank.
         options: DALI's, under DALI's names.
+
+    A subclass may define `describe`, `check` and `native_options`.
+
+    Attributes:
+        contents: digests of the data that options name (a folder, a list, a file), by option: a fingerprint takes
+            them instead of the option's text.
 
     Raises:
         ValueError: an option that is set here, or that can't be.
@@ -86,6 +91,7 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
     ) -> None:
         self._class = reader
         self.options = check_options(self.name, options, native.reader_arguments(reader))
+        self.contents: dict[str, Any] = {}
         if shuffle not in (False, "full", "window"):
             raise ValueError(f'shuffle must be "full", "window" or False, got {shuffle!r}')
         if shuffle == "full" and not self.full_shuffle:
@@ -100,72 +106,72 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
         self._set_fields(fields, kinds or {})
         self._length: int | None = None
         self._fingerprint: str | None = None
-        self._progress = Progress()
+        super().__init__()
         self.check()
 
-    # What subclasses say
+    # What a subclass defines; `__init__` calls `describe` and then `check`
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
-        """The outputs for these options."""
+        """Give the outputs for `options`, the first of the two hooks.
+
+        `options`, `shuffle`, `seed` and `virtual_shards` are set; `fields` and `kinds` are not, and follow from the
+        outputs.
+
+        Args:
+            fields: names as the user wrote them; none where there are none.
+        """
         return [Output(name, kind_of_bytes(name)) for name in fields if name not in BESIDE]
 
     def check(self) -> None:
-        """Refuse what DALI would let through, or die of, as far as a look at the files shows it."""
+        """Refuse faults that DALI would let through, or die of, as far as a look at the files shows them.
 
-    def check_columns(self, columns: Columns, positions: Indices) -> None:
-        """Refuse samples that DALI should not have let through."""
+        The second hook: everything is set.  A reader that finds its files by an option sets `contents`, and one that
+        knows their bytes, `total_bytes`.
+        """
 
     @property
     def name(self) -> str:
         """The reader's name, for messages."""
         return str(self._class.__name__)
 
+    def native_options(self) -> dict[str, Any]:
+        """Give the options as DALI takes them, whenever it opens the files."""
+        return self.options
+
     # Fields
 
     def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
-        names = [name for name in fields if name not in BESIDE]
-        if isinstance(fields, str) or len(set(fields)) < len(fields) or len(names) != len(self.outputs):
-            raise ValueError(
-                f"fields must name the outputs of {self.name} in their order "
-                f"({', '.join(output.name for output in self.outputs)}), got {fields!r}"
-            )
-        if "path" in fields:
+        if not isinstance(fields, str) and "path" in fields:
             raise ValueError(f"a native reader does not tell its files' paths, got fields={fields!r}")
-        unknown = set(kinds) - set(names)
-        if unknown:
-            raise ValueError(f"kinds must name fields among {', '.join(names)}, got {', '.join(sorted(unknown))}")
+        names = name_parts(fields, [output.name for output in self.outputs], ALWAYS)
+        check_kinds(kinds, names)
         self.outputs = [
-            # Another kind than the natural one is of what DALI gives.
+            # Another kind than the natural one takes DALI's values as they are.
             Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
             for name, output in zip(names, self.outputs, strict=True)
         ]
-        self.fields = tuple(fields)
-        given = {output.name: output.kind for output in self.outputs}
-        self.kinds = {name: given[name] if name in given else BESIDE[name] for name in fields}
+        known = {**ALWAYS, **{output.name: output.kind for output in self.outputs}}
+        self.fields, self.kinds = tuple(fields), {name: known[name] for name in fields}
 
-    def columns(self, outputs: Sequence[Column], positions: Indices) -> Columns:
-        """The fields of some rows from DALI's outputs.
+    def columns(self, outputs: Sequence[Column]) -> Columns:
+        """Make the columns of some rows from DALI's outputs.
 
         Raises:
-            ValueError: another number of outputs than fields, or values that can't be what the field holds.
+            ValueError: another number of outputs than fields, or values of another kind than the field's.
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
-        columns: Columns = {"index": positions, "valid": np.ones(len(positions), np.bool_)}
-        for output, values in zip(self.outputs, outputs, strict=True):
-            columns[output.name] = _column(output, values)
-        self.check_columns(columns, positions)
-        return {name: columns[name] for name in self.fields}
+        return {output.name: _column(output, values) for output, values in zip(self.outputs, outputs, strict=True)}
 
     def uniform(self, name: str) -> bool:
-        """Whether all samples of a field are known to have one shape."""
+        """Tell whether all samples of a field are known to have one shape."""
         known = any(output.uniform for output in self.outputs if output.name == name)
         return known or self.kinds[name] == "number"
 
     # Size and order
 
     def __len__(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Count the samples of an epoch, over all ranks."""
         if self._length is None:
             with _dali.context(1, torch.device("cpu")):
                 self._length = int(self.make(0, 1, 1, 0, 1, torch.device("cpu")).get_metadata()["epoch_size"])
@@ -174,16 +180,16 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
         return self._length
 
     def rows_at_once(self, rows: int) -> int:
-        """How many rows to ask DALI for where a batch takes `rows`: several batches' where samples are small."""
+        """Give how many rows to ask DALI for where a batch takes `rows`: several batches' where samples are small."""
         if not self.total_bytes:
             return rows
         return max(rows, min(FEWEST_ROWS, SMALL_BYTES * len(self) // self.total_bytes))
 
     def num_shards(self, world_size: int) -> int:
-        """Shards that the epoch is made of.
+        """Give the number of shards that the epoch is made of.
 
         Raises:
-            ValueError: `virtual_shards` is no multiple of the number of ranks, or there are more than samples.
+            ValueError: `virtual_shards` is not a multiple of the number of ranks, or there are more than samples.
         """
         shards = world_size if self.virtual_shards is None else self.virtual_shards
         if shards % world_size:
@@ -199,19 +205,28 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
             raise ValueError(
                 f'{self.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
             )
-        return ReaderOrder(self)
+        return ReaderOrder(len(self), self._order_name)
+
+    def _order_name(self, world_size: int) -> str:
+        window = f" of {self.options.get('initial_fill', 1024)}" if self.shuffle == "window" else ""
+        shards = self.num_shards(world_size)
+        return f"{self.shuffle or 'file order'}{window}, {shards} shard{'s' if shards > 1 else ''}"
 
     def fingerprint(self) -> str:
-        """Of the reader and its options; files count by their names below their common folder."""
+        """Hash the reader and its options.
+
+        Files count by their names below their common folder, which may move, and lists of files by what is in them.
+        """
         if self._fingerprint is None:
-            self._fingerprint = f"{self.name} {digest(portable(self.options), self.seed)}"
+            options = dict(sorted({**portable(self.options), **self.contents}.items()))
+            self._fingerprint = f"{self.name} {digest(options, self.seed)}"
         return self._fingerprint
 
     def open(self, pass_: Pass) -> ShardedReading:
         return ShardedReading(self, pass_)
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
-        """DALI's reader for one shard, with `age` rows of its epoch behind it.
+        """Make DALI's reader for one shard, after `age` rows of its epoch.
 
         Raises:
             ValueError: the reader needs a GPU.
@@ -237,90 +252,24 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
         reader.set_state(native.reader_state(generator, 0, age))
         return reader
 
-    def native_options(self) -> dict[str, Any]:
-        """The options as DALI takes them."""
-        return self.options
-
     def _where(self) -> str:
         return ", ".join(f"{name}={value!r:.200}" for name, value in self.options.items())
 
-    # By itself
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """The samples of this rank, from where the state stands; then the next epoch.
-
-        Raises:
-            RuntimeError: in a worker process.
-        """
-        if get_worker_info() is not None:
-            raise RuntimeError(
-                f"{self.name} cannot be read in worker processes, since DALI reads and decodes in threads of its own: "
-                "write num_workers=0"
-            )
-        return self._samples()
-
-    def _samples(self) -> Iterator[tuple[Any, ...]]:
-        _dali.check_process()
-        shard = distributed.resolve_shard(None, None)
-        number, start = self._progress.begin()
-        pass_ = Pass(0, start, shard, batch_size=64, num_threads=1, device=torch.device("cpu"))
-        n, at = len(self), start
-        first = start.samples_seen + (shard.rank - start.samples_seen) % shard.world_size
-        own = np.arange(first, n, shard.world_size)
-        parts = (own[i : i + pass_.batch_size] for i in range(0, len(own), pass_.batch_size))
-        for columns in self.open(pass_).stream(own_rows(part) for part in parts):
-            if isinstance(columns, Exception):
-                raise columns
-            values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
-            for sample in zip(*values, strict=True):
-                at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))
-                self._progress.move(number, at)
-                yield sample
-        self._progress.move(number, at._replace(finished=True))
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch; without it, every one is the next epoch."""
-        self._progress.set_epoch(epoch)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch in progress; between two, the one that comes."""
-        return self._progress.epoch
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where iterating it by itself stands: flat, plain values, equal on all ranks.  A loader has its own state."""
-        return pack(self._progress.position, self._state_fingerprint())
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on there with the next iteration.
-
-        Raises:
-            StateMismatchError: the state of other data, another order, or another number of shards.
-        """
-        try:
-            position = unpack(state_dict, self._state_fingerprint(), strict)
-        except StateMismatchError as error:
-            raise self.explain(error) from None
-        self._progress.load(position)
-
     def explain(self, error: StateMismatchError) -> StateMismatchError:
-        """The error of a state, with what to do about another number of ranks."""
-        if "shard" not in str(error):
-            return error
-        other = f", or use {self.twin}" if self.twin else ""
-        return StateMismatchError(
-            f"{error}\n{self.name} reads shards, and other shards are another order.  To go on with another number of "
-            f"ranks, write virtual_shards= (a multiple of both numbers) from the start{other}"
-        )
-
-    def _state_fingerprint(self) -> dict[str, int | str]:
-        world_size = distributed.resolve_shard(None, None).world_size
-        return {
-            "seed": self.seed or 0,
-            "order": self.order().fingerprint(world_size=world_size),
-            "num_samples": len(self),
-            "dataset": self.fingerprint(),
-        }
+        """Add what to do about a state of other data, or of another number of ranks."""
+        text = str(error)
+        if "dataset:" in text and self.contents:
+            text += (
+                f"\n{self.name} reads other files than the state's.  A state of an older version does not say which "
+                "files it is of: to go on from it with the same ones, write load_state_dict(state, strict=False)"
+            )
+        if "shard" in str(error):
+            other = f", or use {self.twin}" if self.twin else ""
+            text += (
+                f"\n{self.name} reads shards, and other shards are another order.  To go on with another number of "
+                f"ranks, write virtual_shards= (a multiple of both numbers) from the start{other}"
+            )
+        return error if text == str(error) else StateMismatchError(text)
 
     def __getitem__(self, index: int) -> Any:
         raise TypeError(f"{self.name} reads in its own order and has no sample by index: iterate it")
@@ -329,50 +278,18 @@ class Reader(Source, IterableDataset[tuple[Any, ...]]):
         return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
 
 
-class ReaderOrder(Order):
-    """The order of a native reader: positions of its epoch, which the reader alone can turn into samples."""
-
-    strided = in_order = True
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def __len__(self) -> int:
-        return len(self._reader)
-
-    def epoch(self, seed: int, at: Position) -> Epoch:
-        return Epoch(len(self), own_rows, self.strided)
-
-    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
-        reader = self._reader
-        window = f" of {reader.options.get('initial_fill', 1024)}" if reader.shuffle == "window" else ""
-        shards = reader.num_shards(world_size)
-        return f"{reader.shuffle or 'file order'}{window}, {shards} shard{'s' if shards > 1 else ''}"
-
-
 def _column(output: Output, values: Column) -> Column:
     if output.convert is not None:
         return _converted([output.convert(value) for value in values], output.kind)
     if output.kind == "number":
         array = np.asarray(values)
         if array.size != len(array):
-            raise ValueError(f"{output.name!r} must be one number a sample, got arrays of shape {array.shape[1:]}")
+            raise ValueError(f"{output.name!r} must be one number per sample, got arrays of shape {array.shape[1:]}")
         return array.reshape(len(array))
     if isinstance(values, np.ndarray) and output.kind in ("encoded", "image"):
         return list(values)
-    if isinstance(values, list) and len(seen := {(value.dtype, value.ndim) for value in values}) > 1:
-        found = sorted((str(dtype), ndim) for dtype, ndim in seen)
-        raise ReaderError(f"{output.name!r} must have one dtype and number of dimensions, got {found}")
     return values
 
 
 def _converted(values: list[Any], kind: Kind) -> Column:
     return np.array(values) if kind == "number" else values
-
-
-def _tensors(kind: Kind, column: Column) -> Column:
-    if kind == "object":
-        return column
-    if kind == "number":
-        return list(torch.from_numpy(np.array(column)))
-    return [value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value)) for value in column]

@@ -1,4 +1,4 @@
-"""Looks at files before DALI does, for what it would let through, or die of."""
+"""Checks of files before DALI reads them, for faults that it would let through or die of."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..checks import nearest_path
-
-INT32 = range(-(2**31), 2**31)
+from ..checks import INT32, nearest_path
 
 
 def check_files(reader: str, paths: Iterable[str]) -> int:
-    """Raise where a file is missing or empty: either ends DALI's reader, some batches early and without a way past it.
+    """Check that files are there and not empty: either fault ends DALI's reader, batches early and with no way past it.
 
     Returns:
         the bytes of all files.
@@ -45,7 +43,7 @@ def check_files(reader: str, paths: Iterable[str]) -> int:
 
 
 def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[str]:
-    """The files that `files`, `file_list` (a path a line), or `file_root` and `file_filter` name.
+    """Give the files that `files`, `file_list` (a path per line), or `file_root` and `file_filter` name.
 
     Raises:
         FileNotFoundError: no such folder or list.
@@ -62,15 +60,13 @@ def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[
     if not os.path.isdir(root):
         raise FileNotFoundError(f"{reader}: file_root must be a folder that exists, got {root}{nearest_path(root)}")
     wanted = options.get("file_filter", pattern)
-    return [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root)
-        for name in sorted(fnmatch.filter(names, wanted))
-    ]
+    return sorted(
+        os.path.join(folder, name) for folder, _, names in os.walk(root) for name in fnmatch.filter(names, wanted)
+    )
 
 
 def check_labels(reader: str, labels: Iterable[int], where: str) -> None:
-    """Raise where a label does not fit DALI's int32, in which it would become another number.
+    """Check that labels fit DALI's int32, in which others would become other numbers.
 
     Raises:
         ValueError: with the first such label.
@@ -81,5 +77,5 @@ def check_labels(reader: str, labels: Iterable[int], where: str) -> None:
 
 
 def warn_dropped(reader: str, text: str) -> None:
-    """Say what DALI leaves out without a word."""
+    """Warn of what DALI leaves out without a word."""
     warnings.warn(f"{reader}: {text}", RuntimeWarning, stacklevel=2)

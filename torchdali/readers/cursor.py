@@ -1,4 +1,4 @@
-"""One native reader at one place of its shard."""
+"""A native reader at one row of its shard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ReaderError, first_line
 
 
 class MakeReader(Protocol):
-    """Makes a reader of dynamic mode that has `age` rows of its shard behind it and gives `rows` at a time."""
+    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` at a time."""
 
     def __call__(self, age: int, rows: int) -> Any: ...
 
@@ -22,8 +22,8 @@ class MakeReader(Protocol):
 class Cursor:
     """Reads a shard from some row on, any number of rows at a time.
 
-    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  It is made by the
-    first read, in the reading thread.
+    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The reader is
+    made by the first read, in the reading thread.
 
     Args:
         make: makes the reader.
@@ -42,7 +42,7 @@ class Cursor:
         self._waiting: list[Column] = []  # by output
 
     def read(self, n: int) -> list[Column]:
-        """The next n rows, by output.
+        """Read the next n rows, by output.
 
         Raises:
             ReaderError: DALI's reader failed, with its reason.
@@ -64,21 +64,20 @@ class Cursor:
                 if self._reader is None:
                     self._reader = self._make(self.age, self._rows)
                 outputs = self._reader(batch_size=self._rows)
-                return [self._values(_dali.Rows(batch)) for batch in _in_order(outputs)]
+                return [self._values(_dali.Output(batch)) for batch in _in_order(outputs)]
         except ReaderError:
             raise
         except Exception as error:
             raise ReaderError(_reason(error)) from error
 
-    def _values(self, rows: _dali.Rows) -> Column:
-        if rows.on_device:
-            views = rows.on_gpu(self._device)
-            return [view.clone() for view in views]
-        return rows.copied()
+    def _values(self, output: _dali.Output) -> Column:
+        if output.on_device:
+            return [view.clone() for view in output.on_gpu(self._device)]
+        return output.copied()
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:
-    """A reader gives a tuple of batches, a dict, or a single batch."""
+    """List the outputs: a reader gives a tuple of batches, a dict, or a single batch."""
     if isinstance(outputs, dict):
         return list(outputs.values())
     return outputs if isinstance(outputs, (tuple, list)) else [outputs]
@@ -91,7 +90,7 @@ def _join(parts: Sequence[Any]) -> Column:
 
 
 def _reason(error: BaseException) -> str:
-    """DALI's own sentence: dynamic mode puts a general one in front of it."""
+    """Give DALI's own sentence: dynamic mode puts a general one before it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

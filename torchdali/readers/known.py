@@ -11,12 +11,12 @@ from .base import Reader, Shuffle
 
 
 class KnownReader(Reader):
-    """A reader of DALI that torchdali knows: its outputs, their kinds, and its traps.
+    """Base of the readers whose outputs, kinds and traps torchdali knows.
 
     Args:
         fields: other names for its outputs, in their order; index (the position in the epoch) and valid may be among
             them.  None: the default names.
-        kinds: what a field holds where its default does not fit, such as `{"image": "array"}` for bytes as they are.
+        kinds: the kinds of fields where the defaults do not fit, such as `{"image": "array"}` for bytes as they are.
         shuffle, seed, virtual_shards, options: as in `Reader`.
     """
 

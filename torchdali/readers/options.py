@@ -1,4 +1,4 @@
-"""DALI's options of a reader: which ones are set here, and what a fingerprint takes of the others."""
+"""DALI's options of a reader, and which ones are set here."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SET_HERE = {
     "shuffle_after_epoch_seed": "write seed=",
     "stick_to_shard": "a rank keeps its shard, and the order differs in each epoch",
     "pad_last_batch": "the last batch is a true one: write pad_last=True at the DataLoader for full ones",
-    "enable_checkpointing": "the state is that of the loader, and always there",
-    "checkpointing": "the state is that of the loader, and always there",
+    "enable_checkpointing": "the state is the loader's, and always there",
+    "checkpointing": "the state is the loader's, and always there",
     "batch_size": "write batch_size= at the DataLoader",
     "max_batch_size": "write batch_size= at the DataLoader",
     "skip_cached_images": "it would leave out samples",
@@ -33,10 +33,10 @@ SET_HERE = {
 
 
 def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Options in DALI's types, without those that are None.
+    """Give options in DALI's types, without those that are None.
 
     Raises:
-        ValueError: one that is set here, or a number of which DALI would die.
+        ValueError: one that is set here, or a number that would end DALI's process.
         TypeError: one that the reader doesn't have.
     """
     for name in options:
@@ -51,23 +51,9 @@ def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> d
 
 
 def _plain(value: Any) -> Any:
-    """An option without paths, tuples and arrays, which DALI does not take everywhere."""
+    """Turn paths, tuples and arrays into strings and lists: DALI does not take the former everywhere."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else copy.copy(value)
-
-
-def portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options in which paths count without their common folder, which may move."""
-
-    def strip(value: Any) -> Any:
-        if isinstance(value, str) and os.sep in value:
-            return os.path.basename(value.rstrip(os.sep))
-        if isinstance(value, list) and value and all(isinstance(item, str) and os.sep in item for item in value):
-            shared = os.path.commonpath([os.path.dirname(item) for item in value])
-            return [os.path.relpath(item, shared) for item in value]
-        return value
-
-    return {name: strip(value) for name, value in sorted(options.items())}

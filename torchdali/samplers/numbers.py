@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets.base import as_column
+from ..columns import as_column
 from ..order import Indices
 from ..rand import Words, mix
 

@@ -1,8 +1,11 @@
-"""What trainers look for on a loader besides iterating it.
+"""Views of a loader for trainers.
 
-Lightning asks for a sampler with `set_epoch`; Accelerate's `skip_first_batches` builds a torch DataLoader out of
-`dataset`, `batch_sampler` and `collate_fn`.  These are views: the batch sampler yields tokens (epoch, step), and the
-dataset turns a token into that whole batch, which makes skipping an exact seek.
+Lightning asks for a sampler with `set_epoch`; accelerate's `skip_first_batches` builds a torch DataLoader out of
+`dataset`, `batch_sampler` and `collate_fn`.  The batch sampler yields the indices of a batch, with the step that it is;
+the dataset turns that into the whole batch, which makes skipping an exact seek.
+
+A loader makes its views when it is asked for them: they hold the loader, and it doesn't hold them, so that a loader
+that is dropped is freed at once.
 """
 
 from __future__ import annotations
@@ -12,33 +15,37 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
+from ..order import Indices, Step
 from ..source import Source
 from .accelerate import tell_end, tell_pass
 
+CHUNK = 4096  # indices that are looked up at a time
+
 
 class Loader(Protocol):
-    """What the views need of a loader."""
+    """The part of a loader that its views use."""
 
     source: Source
-    batch_size: int
-    drop_last: bool
-    sampler: Any
 
     @property
+    def batch_size(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
+    @property
     def num_samples(self) -> int: ...
+    def indices(self, positions: Indices, /) -> Indices: ...
+    def steps(self) -> Iterator[Step]: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def seek(self, epoch: int | None, step: int, /) -> None: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 
-Token = tuple["int | None", int]
-
-
 class EpochSampler(Sampler[int]):
-    """The loader's order as a sampler: takes the epoch, knows the length."""
+    """The order of the epoch in progress; takes the epoch, knows the length."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -50,20 +57,37 @@ class EpochSampler(Sampler[int]):
         return self._loader.num_samples
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self)))
+        for start in range(0, len(self), CHUNK):
+            yield from self._loader.indices(np.arange(start, min(start + CHUNK, len(self)))).tolist()
 
 
 class SequentialEpochSampler(EpochSampler, SequentialSampler):
     """The same for an unshuffled loader; Lightning's `overfit_batches` asks for this class."""
 
 
+class Token(list[int]):
+    """The indices of one batch on this rank, and the step that it is.
+
+    Attributes:
+        epoch: the epoch; None: the one in progress.
+        step: the number of the batch in it.
+    """
+
+    def __init__(self, indices: list[int], epoch: int | None, step: int) -> None:
+        super().__init__(indices)
+        self.epoch, self.step = epoch, step
+
+
 class BatchTokens:
-    """The loader's steps as a batch sampler that yields one token for each."""
+    """The loader's steps as a batch sampler, which yields one token for each."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._epoch: int | None = None
-        self.sampler = loader.sampler
+
+    @property
+    def sampler(self) -> EpochSampler:
+        return EpochSampler(self._loader)
 
     @property
     def batch_size(self) -> int:
@@ -80,25 +104,25 @@ class BatchTokens:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[list[Token]]:
+    def __iter__(self) -> Iterator[Token]:
         if self._loader.source.endless:  # the dataset says when it ends
-            yield from ([(self._epoch, k)] for k in itertools.count())
+            yield from (Token([], self._epoch, k) for k in itertools.count())
         # The pass over the dataset ends with its last batch, while the caller still holds that one; this one goes on.
-        told, steps = tell_pass(), len(self)
-        for k in range(steps):
+        told = tell_pass()
+        for k, step in enumerate(self._loader.steps()):
             if told is not None:
-                told.end_of_dataloader = k == steps - 1
-            yield [(self._epoch, k)]
+                told.end_of_dataloader = step.last
+            yield Token(step.rows.indices.tolist(), self._epoch, k)
         tell_end(told)
 
 
-class DatasetView(Dataset[Any]):
+class TokenDataset(Dataset[Any]):
     """The loader's dataset, which also gives whole batches for tokens."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._iterator: Iterator[Any] | None = None
-        self._next: Token | None = None
+        self._next: tuple[int | None, int] | None = None
 
     def __len__(self) -> int:
         return self._loader.num_samples
@@ -106,19 +130,18 @@ class DatasetView(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         return self._loader.source[index]
 
-    def __getitems__(self, tokens: list[Token]) -> list[Any]:
-        (token,) = tokens
-        if self._iterator is None or token != self._next:
-            self._begin(*token)
+    def __getitems__(self, token: Token) -> list[Any]:
+        if self._iterator is None or (token.epoch, token.step) != self._next:
+            self._begin(token.epoch, token.step)
             assert self._iterator is not None
-        self._next = (token[0], token[1] + 1)
+        self._next = token.epoch, token.step + 1
         try:
             batch = next(self._iterator)
         except StopIteration:  # of a source that ends by itself; it ends torch's loader
             self._iterator = None
             raise
-        if not self._loader.source.endless and self._next[1] == len(self._loader):
-            # Nobody asks for more than there are: end the pass, so that its threads end and the next epoch may follow.
+        if not self._loader.source.endless and token.step + 1 == len(self._loader):
+            # No one asks for more than there are: end the pass, so that its threads end and the next epoch may follow.
             next(self._iterator, None)
             self._iterator = None
         return [batch]
@@ -140,12 +163,18 @@ class DatasetView(Dataset[Any]):
         return {**self.__dict__, "_iterator": None}  # a pass does not travel
 
     def __getattr__(self, name: str) -> Any:
-        # `loader.dataset.classes` and the like; not while unpickling, when there is no loader yet.
+        # `dataset.classes` and the like; not while unpickling, when there is no loader yet.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._loader.source, name)
 
 
 def only(batches: list[Any]) -> Any:
-    """The collate function of tokens: there is one batch."""
+    """Collate the batches of one token: there is one.
+
+    Raises:
+        TypeError: these are samples.
+    """
+    if len(batches) != 1:
+        raise TypeError("a torchdali loader puts its batches together itself: iterate the loader")
     return batches[0]

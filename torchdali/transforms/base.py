@@ -1,12 +1,12 @@
-"""What a transform is.
+"""The base of transforms, and checks of their arguments.
 
 A transform is split as in torchvision v2: `make_params` draws what is random, on the host, for all samples of a batch
-at once; the rest only computes.  It has up to two forms, which follow the same parameters:
+at once; the rest only computes.  It has one form or two, which follow the same parameters:
 
     transform       on batches, in DALI's operators; written once, runs eagerly and inside a pipeline, on CPU and GPU
     transform_host  on one sample, in torch on the CPU, where that is faster or truer (torchvision's own kernels)
 
-The engine runs the host form on the CPU for everything behind the last step that has none.
+On the CPU, the engine runs the host forms of all steps after the last one that has none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Sizes = NDArray[np.int64]
 """[N, 2]: height and width of each image."""
 Params = dict[str, NDArray[Any]]
-"""Arrays of one row a sample."""
+"""Arrays with one row per sample."""
 
 MODES = ("bilinear", "bicubic", "nearest", "nearest-exact")
 _PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes Pillow's constants too
@@ -38,19 +38,39 @@ _PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes
 class Transform:
     """Base of torchdali's transforms.  Subclasses are frozen dataclasses and act on all image fields of a sample.
 
-    A subclass names the params that its forms take: `def transform(self, ops, image, start, shape)`.  The properties
-    say what the engine may do with it; a subclass for which one always holds writes `windowed = True`.
+    A subclass defines one form at least, and names the params that it takes: `def transform(self, ops, image, start,
+    shape)`.  The properties say what the engine may do with it; a subclass for which one always holds writes
+    `windowed = True`.
+
+    Raises:
+        TypeError: the subclass defines no form, or not one that it says it has.
     """
 
-    @property
-    def on_host(self) -> bool:
-        """There is a `transform_host`."""
-        return True
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        forms = {"on_dali": cls._defines("transform"), "on_host": cls._defines("transform_host")}
+        if not any(forms.values()):
+            raise TypeError(
+                f"{cls.__name__} must define at least one form: transform (in DALI's operators) or transform_host (in "
+                "torch, on the CPU)"
+            )
+        for (flag, defined), method in zip(forms.items(), ("transform", "transform_host"), strict=True):
+            if getattr(cls, flag) is True and not defined:
+                raise TypeError(f"{cls.__name__} must define {method}, since it says {flag} = True")
+        return super().__new__(cls)
+
+    @classmethod
+    def _defines(cls, form: str) -> bool:
+        return getattr(cls, form) is not getattr(Transform, form)
 
     @property
     def on_dali(self) -> bool:
-        """There is a `transform`."""
-        return True
+        """There is a `transform`; a subclass may say that its own does not serve all arguments."""
+        return self._defines("transform")
+
+    @property
+    def on_host(self) -> bool:
+        """There is a `transform_host`; a subclass may say that its own does not serve all arguments."""
+        return self._defines("transform_host")
 
     @property
     def needs_sizes(self) -> bool:
@@ -69,11 +89,11 @@ class Transform:
         return False
 
     def dali_params(self, params: Params) -> list[str]:
-        """Which of the params `transform` takes."""
+        """The names of the params that `transform` takes."""
         return list(params)
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
-        """Parameters of every sample, and the images' sizes afterwards.
+        """Draw the parameters of every sample, and give the images' sizes after the transform.
 
         Args:
             rand: random numbers, the same for each field of a sample.
@@ -84,7 +104,7 @@ class Transform:
     # `*args: Any, **params: Any` accepts subclasses that name their params (typing's rule for such a pair).
 
     def transform(self, ops: Ops, image: Any, *args: Any, **params: Any) -> Any:
-        """The DALI form.
+        """Transform a batch, in DALI's operators.
 
         Args:
             ops: DALI's operators.
@@ -96,11 +116,11 @@ class Transform:
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *args: Any, **params: Any
     ) -> torch.Tensor:
-        """The host form.
+        """Transform one image, in torch on the CPU.
 
         Args:
             image: [C, H, W], channels last in memory; it is not changed.
-            out: where the result may be written, if the caller has a place for it.
+            out: memory that the result may be written to, or None.
             **params: the sample's rows of the params, as plain numbers and lists of them.
 
         Returns:
@@ -180,9 +200,9 @@ def functional() -> ModuleType:
 
 
 def check_channels(image: Any, channels: int, what: str) -> None:
-    """Raise unless a batch of DALI has so many channels: some operators then write or read beside their memory.
+    """Raise unless a batch of DALI has this number of channels: with others, some operators leave their memory.
 
-    A node of a pipeline has nothing to show; the same code has run eagerly on a sample of the data before it is traced.
+    A pipeline's node does not tell; but the same code has run eagerly, on a sample of the data, before it is traced.
 
     Raises:
         ValueError: it has others.
@@ -194,20 +214,20 @@ def check_channels(image: Any, channels: int, what: str) -> None:
 
 
 def is_integer(value: Any, smallest: int) -> bool:
-    """An integer of Python or numpy, no bool, and at least `smallest`."""
+    """Whether a value is an integer of Python or numpy, no bool, and at least `smallest`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= smallest
 
 
 def is_number(value: Any) -> bool:
-    """A real number of Python or numpy, and no bool."""
+    """Whether a value is a real number of Python or numpy, and no bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
-    """(height, width) from torchvision's int or sequence of one or two.
+    """Make (height, width) of torchvision's int, or sequence of one or two.
 
     Raises:
-        ValueError: something else, or none that is positive.
+        ValueError: it is something else, or not positive.
     """
     values = tuple(size) if isinstance(size, Sequence) else (size,)
     values = values * 2 if len(values) == 1 else values
@@ -217,7 +237,7 @@ def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
 
 
 def mode_name(interpolation: Any) -> str:
-    """The name of torchvision's InterpolationMode, of Pillow's constant, or the name itself.
+    """Give the name of torchvision's InterpolationMode or of Pillow's constant; a name stays as it is.
 
     Raises:
         ValueError: an unknown one.
@@ -230,7 +250,7 @@ def mode_name(interpolation: Any) -> str:
 
 
 def check_antialias(antialias: Any) -> None:
-    """Raise unless it is a word of torchvision.
+    """Raise unless it is a value that torchvision takes.
 
     Raises:
         ValueError: it isn't.
@@ -252,10 +272,10 @@ def probability(p: Any) -> None:
 def number_pair(
     value: Any, name: str, limits: tuple[float, float] = (0, np.inf), what: str = "(low, high)"
 ) -> tuple[float, float]:
-    """(low, high) within `limits`.
+    """Make a pair of floats, (low, high) within `limits`.
 
     Raises:
-        ValueError: no pair of numbers, or outside `limits`, or low > high.
+        ValueError: it is no pair of numbers, is outside `limits`, or has low > high.
     """
     if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(number) for number in value):
         raise ValueError(f"{name} must be {what}, got {value!r}")
@@ -267,16 +287,16 @@ def number_pair(
 def number_range(
     value: Any, name: str, center: float | None = None, limits: tuple[float, float] = (0, np.inf)
 ) -> tuple[float, float]:
-    """(low, high) from torchvision's number or pair.
+    """Make (low, high) of torchvision's number or pair.
 
     Args:
         value: a pair, or a number x that stands for [center - x, center + x] within `limits`, or for [x, x].
         name: for messages.
         center: None: numbers stand for themselves.
-        limits: what must hold low and high.
+        limits: the range of low and high.
 
     Raises:
-        ValueError: no number or pair, or outside `limits`.
+        ValueError: it is no number or pair, or is outside `limits`.
     """
     if isinstance(value, Sequence) and len(value) == 1:
         value = value[0]
@@ -288,10 +308,10 @@ def number_range(
 
 
 def channel_numbers(values: Any, name: str) -> tuple[float, ...]:
-    """One finite number for each channel.
+    """Make one finite number for each channel.
 
     Raises:
-        ValueError: something else.
+        ValueError: it is something else.
     """
     numbers = values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else values
     if not isinstance(numbers, Sequence) or not numbers or not all(is_number(v) and np.isfinite(v) for v in numbers):

@@ -31,7 +31,7 @@ class ColorJitter(Transform):
     linearly in YIQ instead of HSV; contrast is around the mean of all channels instead of the grey image's.
 
     Raises:
-        ValueError: a range that cannot be meant.
+        ValueError: an invalid range.
     """
 
     brightness: float | Sequence[float] | None = None
@@ -44,7 +44,7 @@ class ColorJitter(Transform):
 
     @cached_property
     def _ranges(self) -> dict[str, tuple[float, float]]:
-        """Of what changes anything."""
+        """The ranges of the factors that change anything."""
         ranges = {}
         for name, center in {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}.items():
             value = getattr(self, name)
@@ -110,7 +110,7 @@ class GaussianBlur(Transform):
     rounds at another place: uint8 images differ by 1 at most.
 
     Raises:
-        ValueError: an argument that cannot be meant.
+        ValueError: an invalid argument.
     """
 
     kernel_size: int | Sequence[int]
@@ -147,7 +147,7 @@ class GaussianBlur(Transform):
 
 
 def _reflected(n: int, border: int) -> NDArray[np.int64]:
-    """Where the pixels of n and a border on both sides come from: 3 2 1 | 0 1 2 3 | 2 1 0."""
+    """The origins of the pixels of a row of n and a border on both sides: 3 2 1 | 0 1 2 3 | 2 1 0."""
     period = max(2 * n - 2, 1)
     places = np.arange(-border, n + border) % period
     return np.minimum(places, period - places) if n > 1 else np.zeros_like(places)
@@ -157,12 +157,12 @@ def _reflected(n: int, border: int) -> NDArray[np.int64]:
 class Normalize(Transform):
     """(x - mean) / std for each channel, as float32.
 
-    uint8 images are scaled to [0, 1] first, so that `ToDtype(torch.float32, scale=True)` in front may be left out.
+    uint8 images are scaled to [0, 1] first, so `ToDtype(torch.float32, scale=True)` before it may be left out.
 
     Args:
         mean, std: one number for each channel, or one for all, in units of [0, 1] for uint8 images, else in the
             image's own.
-        inplace: accepted for torchvision's sake; batches are always fresh.
+        inplace: accepted as in torchvision; batches are always fresh.
 
     Raises:
         ValueError: no numbers, of different lengths, or a zero in std.
@@ -185,13 +185,13 @@ class Normalize(Transform):
         return {}
 
     def _affine(self, numbers: int, deep: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """x * scale + bias for a row of so many numbers (pixels times channels); made once for a length."""
+        """Make the rows of x * scale + bias, of `numbers` numbers (pixels times channels); once for each length."""
         found = self._rows.get((numbers, deep))
         if found is None:
             mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
             scale, bias = (1 / (std * (255 if deep else 1))).float(), (-mean / std).float()
             found = scale.repeat(numbers // len(scale)), bias.repeat(numbers // len(bias))
-            if len(self._rows) < 100:  # images of any widths may come by
+            if len(self._rows) < 100:  # images may have any widths
                 self._rows[numbers, deep] = found
         return found
 

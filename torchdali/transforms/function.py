@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Sample = dict[str, Any]
 def traceable(function: F) -> F:
     """Mark `f(sample, rand, ops)` as one that may be traced into a pipeline.
 
-    It is called once, with `ops` as DALI's pipeline functions, and what it did then is repeated for every batch: it
+    It is called once, with DALI's pipeline functions as `ops`, and the operators of that call run for every batch: it
     must do the same for each batch, by `ops` and `rand` alone.  A function that is not marked is never traced.
     """
     function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
@@ -31,10 +31,10 @@ def traceable(function: F) -> F:
 
 
 def as_argument(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers of the types that DALI's arguments have: float32 and int32.  Dynamic mode converts, a pipeline does not.
+    """Convert numbers to the dtypes of DALI's arguments, float32 and int32: a pipeline does not.
 
     Raises:
-        ValueError: an integer that needs more.
+        ValueError: an integer needs more than 32 bits.
     """
     if values.dtype == np.float64:
         return values.astype(np.float32)
@@ -45,19 +45,31 @@ def as_argument(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+class Call(NamedTuple):
+    """A function's draw: a method of `Rand`, and its arguments."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class FunctionRand:
-    """What a function gets as `rand`: numbers for each sample, as batches of DALI.
+    """Gives a function its random numbers, one for each sample, as batches of DALI: the argument `rand`.
 
     `uniform`, `normal`, `integers`, `bernoulli`, `choice` are those of `torchdali.random.Rand`, keyed by (seed, epoch,
     sample index) and by the order of the calls: make the same calls for every batch.
 
-    Attributes:
+    Args:
+        host: the generator for these samples and this function.
         device: "cpu" or "gpu", for DALI's `device=` arguments.
+        feed: draws the numbers of a call from `host`, and makes a batch of them.
+        make_rng: makes the batch's `ndd.random.RNG`; None in a traceable function.
     """
 
-    def __init__(self, host: Rand, device: str, feed: Callable[[Any], Any], make_rng: Callable[[], Any] | None) -> None:
+    def __init__(
+        self, host: Rand, device: str, feed: Callable[[Call], Any], make_rng: Callable[[], Any] | None
+    ) -> None:
         self._host, self.device = host, device
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self._feed, self._make_rng = feed, make_rng
         self._ndd: Any = None
 
@@ -67,7 +79,7 @@ class FunctionRand:
 
     @property
     def host(self) -> Rand:
-        """The same generator for numpy arrays of one row a sample; its draws count as calls.
+        """The same generator for numpy arrays, one row per sample; its draws count as calls.
 
         Raises:
             TransformError: in a traceable function, where they would freeze.
@@ -90,8 +102,7 @@ class FunctionRand:
         return self._ndd
 
     def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        self.calls.append((method, args, kwargs))
-        return self._feed(as_argument(getattr(self._host, method)(*args, **kwargs)))
+        return self._feed(Call(method, args, kwargs))
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
         """float32 in [low, high)."""
@@ -115,7 +126,7 @@ class FunctionRand:
 
 
 class Function:
-    """A function among transforms: it sees whole samples, as a dict of batches.
+    """A function as a step of a transform: it sees whole samples, as a dict of batches.
 
     Raises:
         TypeError: it can't be called with (sample, rand), or (sample, rand, ops) where it is traceable.
@@ -144,10 +155,10 @@ class Function:
         return self.name
 
     def __call__(self, ops: Ops, sample: Sample, rand: FunctionRand) -> Sample:
-        """Call it and check what it gives.
+        """Call the function, and check its result.
 
         Raises:
-            TransformError: it returned no dict of batches of as many samples.
+            TransformError: it did not return a dict of batches of as many samples.
         """
         given = _Fields(sample)
         result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
@@ -177,7 +188,7 @@ class Function:
 
 
 class _Fields(dict[str, Any]):
-    """A sample; what is asked for and is not there is explained."""
+    """A sample, which explains why a field is missing."""
 
     def __missing__(self, name: str) -> Any:
         raise MissingField(

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 class Decode(Transform):
     """Image files to uint8 RGB [H, W, 3], upright by their EXIF orientation; grey is repeated, alpha dropped.
 
-    The loader puts it in front by itself where it is missing.  On the CPU a crop that follows is fused with it: only
-    the crop's window is decoded, with the same pixels as from the whole image.  On a GPU whole images are decoded.
+    The loader adds it where it is missing.  On the CPU a crop that follows is fused with it: only the crop's window is
+    decoded, with the same pixels as from the whole image.  On a GPU whole images are decoded.
     """
-
-    on_host = False
 
     def transform(self, ops: Ops, image: Any, start: Any = None, shape: Any = None) -> Any:
         if start is None:
@@ -43,7 +41,7 @@ class Decode(Transform):
 
 
 class _Crop(Transform):
-    """A window, which may lie partly outside the image and is filled there."""
+    """A window; its parts outside the image are filled."""
 
     needs_sizes = True
     fixes_size = True
@@ -61,7 +59,7 @@ class _Crop(Transform):
         return self.padding_mode == "constant"
 
     def _fill_values(self, dtype: torch.dtype) -> list[float]:
-        """One number, or one for each channel."""
+        """The fill values: one number, or one for each channel."""
         fill = [0.0] if self.fill is None else [self.fill] if isinstance(self.fill, (int, float)) else [*self.fill]
         if dtype == torch.uint8 and not all(0 <= value < 256 for value in fill):
             raise ValueError(f"fill must be in [0, 255] for uint8 images, got {self.fill!r}")
@@ -97,7 +95,7 @@ class _Crop(Transform):
 
 
 def window_params(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
-    """The params of windows, [N, 2] each, and their sizes."""
+    """Make the params of windows, [N, 2] each, and their sizes."""
     shapes = np.broadcast_to(np.asarray(shape, np.int32), start.shape)
     return {"start": start.astype(np.int32), "shape": shapes}, shapes.astype(np.int64)
 
@@ -110,7 +108,7 @@ class CenterCrop(_Crop):
         size: of the result in pixels, int or (height, width).
 
     Raises:
-        ValueError: another size.
+        ValueError: an invalid size.
     """
 
     size: int | Sequence[int]
@@ -141,7 +139,7 @@ class RandomCrop(_Crop):
         padding_mode: "constant"; "edge", "reflect" and "symmetric" have a CPU form only.
 
     Raises:
-        ValueError: an argument that cannot be meant.
+        ValueError: an invalid argument.
     """
 
     size: int | Sequence[int]
@@ -160,7 +158,7 @@ class RandomCrop(_Crop):
             raise ValueError(f"fill must be a number or one for each channel, got {self.fill!r}")
 
     def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Padding before and behind, each (vertical, horizontal)."""
+        """The padding before and after the image, each (vertical, horizontal)."""
         padding = 0 if self.padding is None else self.padding
         values = list(padding) if isinstance(padding, Sequence) else [padding]
         if len(values) not in (1, 2, 4) or not all(is_integer(value, 0) for value in values):
@@ -171,8 +169,8 @@ class RandomCrop(_Crop):
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
         crop = np.array(size_pair(self.size))
-        before, behind = self._edges()
-        padded = sizes + before + behind
+        before, after = self._edges()
+        padded = sizes + before + after
         if self.pad_if_needed:
             missing = np.maximum(crop - padded, 0)
             before, padded = before + missing, padded + 2 * missing

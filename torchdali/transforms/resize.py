@@ -40,7 +40,7 @@ class _Resizing(Transform):
         return ops.resize(image, size=size, interp_type=mode, antialias=bool(self.antialias))
 
     def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
-        """[C, height, width] by torchvision's kernel, bit for bit."""
+        """Resize to [C, height, width] by torchvision's kernel, bit for bit."""
         height, width = int(size[0]), int(size[1])
         channels, rows, columns = image.shape
         if (height, width) == (rows, columns):
@@ -48,7 +48,7 @@ class _Resizing(Transform):
         mode = mode_name(self.interpolation)
         resized: torch.Tensor
         if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8():
-            # What torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
+            # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
             if image.stride(0) == 1:
                 _, row, column = image.stride()
                 whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
@@ -86,7 +86,7 @@ class Resize(_Resizing):
     nearest neighbour is "nearest-exact" in both cases.
 
     Raises:
-        ValueError: an argument that cannot be meant.
+        ValueError: an invalid argument.
     """
 
     size: int | Sequence[int] | None
@@ -164,7 +164,7 @@ class RandomResizedCrop(_Resizing):
         interpolation, antialias: as in Resize.
 
     Raises:
-        ValueError: an argument that cannot be meant.
+        ValueError: an invalid argument.
     """
 
     size: int | Sequence[int]
@@ -193,7 +193,7 @@ class RandomResizedCrop(_Resizing):
         return {**params, "size": size.astype(np.float32)}, size
 
     def windows(self, rand: Rand, sizes: Sizes) -> tuple[Sizes, Sizes]:
-        """(start, shape) of each window, each [N, 2] int64."""
+        """Draw the windows: (start, shape), each [N, 2] int64."""
         n, tries = len(sizes), 10
         (small, large), (low, high) = self.scale, self.ratio
         area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(small, large, shape=tries)

@@ -1,4 +1,4 @@
-"""An exception on its way from a worker."""
+"""An exception on its way from a worker to the pool."""
 
 from __future__ import annotations
 
@@ -13,43 +13,46 @@ from .protocol import Codec, Foreign
 
 @dataclass(frozen=True)
 class Failure:
-    """What is left of an exception.
+    """An exception in a form that always travels.
 
     Attributes:
-        data: the exception, where it was seen to come back from its pickled form.
-        stand_in: its nearest built-in class, for where it wasn't.
+        data: the pickled exception; None where it does not come back from its pickled form.
+        stand_in: its nearest built-in class, which takes its place then.
         text: its type and message.
-        trace: the worker's traceback, and where it was.
+        trace: the worker's traceback, headed by the worker, its task and its sample.
+        index: the sample that the worker was on, or None.
     """
 
     data: bytes | None
     stand_in: type[Exception]
     text: str
     trace: str
+    index: int | None = None
 
     @classmethod
     def of(cls, error: Exception, codec: Codec, worker: int, task: int | None, index: int | None) -> Failure:
-        """From an exception that a worker's frame caught."""
+        """Make the form of an exception that the calling frame caught, in worker number `worker`."""
         own = error.__traceback__
         lines = traceback.format_exception(type(error), error, own and own.tb_next)
         where = f"worker {worker} (pid {os.getpid()})"
         where += "" if task is None else f", task {task}"
         where += "" if index is None else f", sample {index}"
         text = f"{type(error).__qualname__}: {error}"
-        return cls(_dumps(error, codec), _stand_in(error), text, f"In {where}:\n{''.join(lines)}".rstrip())
+        trace = f"In {where}:\n{''.join(lines)}".rstrip()
+        return cls(_dumps(error, codec), _stand_in(error), text, trace, index)
 
     def short(self) -> Failure:
-        """The same in little memory."""
-        return Failure(None, self.stand_in, self.text[:2000], self.trace[-4000:])
+        """Cut it down to little memory."""
+        return Failure(None, self.stand_in, self.text[:2000], self.trace[-4000:], self.index)
 
     def revive(self) -> Exception:
-        """The exception, with the worker's traceback as a note."""
+        """Make the exception again, with the worker's traceback as a note."""
         error: Exception | None = None
         if self.data is not None:
             try:
                 error = pickle.loads(self.data)
             except Exception:
-                error = None  # its class is in the worker alone
+                error = None  # only the worker can import its class
         if error is None:
             error = self.stand_in(self.text)
         error.add_note(self.trace)

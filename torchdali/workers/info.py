@@ -1,4 +1,4 @@
-"""What `torch.utils.data.get_worker_info` shows in our workers."""
+"""The answer of `torch.utils.data.get_worker_info` in our workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 
 class WatchedInfo(torch_worker.WorkerInfo):
-    """torch's WorkerInfo, which notes whether somebody asked which worker this is.
+    """torch's WorkerInfo, which also notes whether its `id` was read.
 
     Attributes:
         asked: whether `id` was read; it may be set.
@@ -33,6 +33,6 @@ class WatchedInfo(torch_worker.WorkerInfo):
 
 
 def worker_info() -> WatchedInfo | None:
-    """That of this process; None where it is no worker of ours."""
+    """Get the info of this process; None where it is no worker of ours."""
     info = torch_worker._worker_info
     return info if isinstance(info, WatchedInfo) else None

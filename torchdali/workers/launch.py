@@ -1,4 +1,4 @@
-"""How worker processes start."""
+"""Start worker processes by fork, spawn, or a fork server of our own."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def start(
 
     Args:
         method: "fork", "spawn" or "forkserver", or a context of multiprocessing.
-        target, args: what runs in it.
-        name: of the process.
+        target, args: the function that runs in it.
+        name: the process's name.
         preload: modules that the fork server imports once, for all workers; the first pool of a process decides.
         imports_main: the fork server's workers import the main script, as spawned ones do.  It is not needed where
             everything in it is pickled by value, and then a script needs no `if __name__ == "__main__"`.
@@ -65,7 +65,7 @@ def start(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A block that starts processes: Ctrl-C comes behind it, and the user's start method stays open."""
+    """Start processes inside this block: Ctrl-C comes after it, and the user may still choose a start method."""
     resource_tracker.ensure_running()  # it would unblock the signal
     method = multiprocessing.get_start_method(allow_none=True)
     # The mask is inherited, so that Ctrl-C prints no traceback from a worker that has just begun.
@@ -79,7 +79,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _running(modules: list[str]) -> ForkServer:
-    """Our own fork server, beside multiprocessing's: that one may run already, or be set up by the user later."""
+    """Get our own fork server: multiprocessing's may run already, or be set up by the user later."""
     global _server
     with _lock:
         if _server is None or _server[0] != os.getpid():
@@ -91,7 +91,7 @@ def _running(modules: list[str]) -> ForkServer:
 
 
 def _forget_server() -> None:
-    """Let go of a server that has ended or is about to; the next process starts another."""
+    """Forget a server that has ended or soon will; the next process starts another."""
     global _server
     with _lock:
         if _server is not None:
@@ -115,7 +115,7 @@ class _Served(BaseProcess):
 
 
 class _Popen(popen_forkserver.Popen):
-    """multiprocessing's, for our server."""
+    """multiprocessing's Popen, for our server."""
 
     _fds: list[int]
 

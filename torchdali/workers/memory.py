@@ -1,4 +1,4 @@
-"""Memory that processes share: anonymous files, reserved when they are made."""
+"""Reserve memory that processes share: anonymous files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import SharedMemoryError
 
 
 def available() -> int:
-    """Bytes of memory that can still be had, of the machine and of this process's control group (v2)."""
+    """Count the bytes of memory that are left to this process, on the machine and in its control group (v2)."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":") for line in file)
     sizes = [sum(int(lines[key].split()[0]) for key in ("MemAvailable", "SwapFree")) * 1024]
@@ -27,7 +27,7 @@ def available() -> int:
 
 
 def allocate(name: str, size: int) -> int:
-    """Memory that other processes can map, reserved now, as a file descriptor.
+    """Reserve memory that other processes can map, as a file descriptor.
 
     Raises:
         SharedMemoryError: there is too little.
@@ -37,7 +37,7 @@ def allocate(name: str, size: int) -> int:
         raise SharedMemoryError(size, free)
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
-        # Without it, too little memory would be a SIGBUS at some later write.
+        # Without it, too little memory would be a SIGBUS at a later write.
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
         os.close(fd)

@@ -1,7 +1,7 @@
-"""Messages between the pool and a worker.
+"""Packets between the pool and a worker.
 
-A message is one packet: it arrives whole or not at all, so that a death in the middle leaves nobody waiting for the
-rest.  Large ones travel in shared memory, and so do results (`slots`).
+A message is one packet, which arrives whole or not at all: no side waits for the rest when the other one dies.  Large
+messages travel in shared memory, and so do results (`slots`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Codec(NamedTuple):
 
 
 class Foreign:
-    """A value that pickles by a codec; it comes out as the value itself."""
+    """A value that is pickled by a codec; unpickled, it is the value itself."""
 
     def __init__(self, loads: Callable[[bytes], Any], data: bytes) -> None:
         self._reduced = loads, (data,)
@@ -59,11 +59,11 @@ class Packet:
         self._data = (_INLINE + data) if data else _BESIDE
 
     def send(self, sock: socket.socket) -> None:
-        """Raises what the socket raises."""
+        """Send the message; errors of the socket rise."""
         socket.send_fds(sock, [self._data], self._fds)
 
     def close(self) -> None:
-        """Close what was only for the receiver."""
+        """Close the file descriptors that were only for the receiver."""
         while self._owned:
             os.close(self._owned.pop())
 
@@ -76,7 +76,7 @@ def _memory_of(data: bytes) -> int:
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:
-    """The next message and the file descriptors that came with it, which are the caller's.
+    """Receive a message and the file descriptors that came with it, which are the caller's.
 
     Raises:
         EOFError: the other side is gone.

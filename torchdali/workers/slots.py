@@ -1,7 +1,7 @@
-"""Shared memory in which results travel.
+"""Shared memory in which the answers of jobs travel.
 
-A worker owns its slots.  It writes a result into a free one, or makes a new one where none is free or large enough, and
-sends the file descriptor along.  The pool maps it, and says with a later task that the slot is free again.
+A worker owns its slots.  It writes an answer into a free slot, or makes a new one where none is free or large enough,
+and sends the file descriptor along.  The pool maps the slot, and says with a later task that it is free again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..batch import Columns, Objects
+from .job import Answer
 from .memory import allocate
 from .protocol import Codec, Foreign
 
@@ -25,13 +26,21 @@ _GRAIN = 1 << 16
 
 
 class Written(NamedTuple):
-    """Where a result is: a slot and what is in it."""
+    """A slot with an answer in it.
+
+    Attributes:
+        slot: the slot's number.
+        spans: the number of arrays.
+        table: the offset of their (offset, size).
+        stream: the offset and size of the pickled rest.
+        replaced: a slot that was deleted for this one, or None.
+    """
 
     slot: int
-    spans: int  # how many arrays
-    table: int  # where their (offset, size) begin
-    stream: tuple[int, int]  # offset and size of the pickled rest
-    replaced: int | None = None  # a slot that there is no more
+    spans: int
+    table: int
+    stream: tuple[int, int]
+    replaced: int | None = None
 
 
 class _Pickler(pickle.Pickler):
@@ -61,11 +70,11 @@ def _as_array(tensor: torch.Tensor) -> Any:
 
 
 class _Own:
-    """A column of objects: the caller keeps them, and so nothing in them may be a view of the slot."""
+    """A value that owns its memory when it is unpickled: the caller keeps it, so it may hold no view of the slot."""
 
-    def __init__(self, column: Any) -> None:
+    def __init__(self, value: Any) -> None:
         stream = io.BytesIO()
-        _OwnPickler(stream, 5).dump(column)
+        _OwnPickler(stream, 5).dump(value)
         self._data = stream.getvalue()
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
@@ -73,7 +82,7 @@ class _Own:
 
 
 def _holds_arrays(column: Any) -> bool:
-    """Whether a column is an array, or arrays one by one: those are copied when a batch is put together."""
+    """Whether a column is an array, or a list of arrays: those are copied when a batch is put together."""
     if isinstance(column, np.ndarray):
         return not column.dtype.hasobject
     return not isinstance(column, Objects) and all(
@@ -82,26 +91,26 @@ def _holds_arrays(column: Any) -> bool:
     )
 
 
-def _pickle(columns: Columns) -> tuple[memoryview, list[memoryview]]:
+def _pickle(columns: Columns, note: Any = None) -> tuple[memoryview, list[memoryview]]:
     stream, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
     whole = {name: column if _holds_arrays(column) else _Own(column) for name, column in columns.items()}
-    _Pickler(stream, 5, buffer_callback=buffers.append).dump(whole)
+    _Pickler(stream, 5, buffer_callback=buffers.append).dump((whole, _Own(note)))
     return stream.getbuffer(), [buffer.raw() for buffer in buffers]
 
 
 def _picklable(columns: Columns, codec: Codec) -> Columns:
-    """Columns in which the values that plain pickle refuses are left to the pool's pickler."""
+    """Leave the values that plain pickle refuses to the pool's pickler."""
     out: Columns = {}
     for name, column in columns.items():
         try:
             _pickle({name: column})
             out[name] = column
         except Exception:
-            out[name] = [_picklable_value(name, row, value, codec) for row, value in enumerate(column)]
+            out[name] = [_picklable_value(f"row {row} of {name!r}", value, codec) for row, value in enumerate(column)]
     return out
 
 
-def _picklable_value(name: str, row: int, value: Any, codec: Codec) -> Any:
+def _picklable_value(what: str, value: Any, codec: Codec) -> Any:
     try:
         _Own(value)
         return value
@@ -110,8 +119,8 @@ def _picklable_value(name: str, row: int, value: Any, codec: Codec) -> Any:
             return Foreign.of(value, codec)
         except Exception as error:
             raise TypeError(
-                f"values must be picklable to leave a worker process, and row {row} of {name!r}, "
-                f"a {type(value).__name__}, is not: {error}"
+                f"values must be picklable to leave a worker process, and {what}, a {type(value).__name__}, "
+                f"is not: {error}"
             ) from error
 
 
@@ -124,20 +133,23 @@ class Slots:
         self._next = 0
 
     def free(self, slots: Sequence[int]) -> None:
-        """Slots may be written again."""
+        """Note that slots may be written again."""
         self._free.update(slots)
 
-    def write(self, columns: Columns, codec: Codec) -> tuple[Written, list[int]]:
-        """Put a result into a slot; the file descriptor is of a new slot, to be sent along and closed.
+    def write(self, columns: Columns, note: Any, codec: Codec) -> tuple[Written, list[int]]:
+        """Write an answer into a slot.
+
+        Returns:
+            What the pool needs to read it, and the file descriptor of a new slot, to be sent along and closed.
 
         Raises:
             SharedMemoryError: there is too little memory.
             TypeError: a value can't be pickled.
         """
         try:
-            stream, buffers = _pickle(columns)
+            stream, buffers = _pickle(columns, note)
         except Exception:
-            stream, buffers = _pickle(_picklable(columns, codec))
+            stream, buffers = _pickle(_picklable(columns, codec), _picklable_value("the dataset's state", note, codec))
         spans, end = [], 0
         for buffer in buffers:
             spans.append((end, buffer.nbytes))
@@ -176,16 +188,15 @@ class MappedSlots:
         self._memory: dict[int, mmap.mmap] = {}
 
     def map(self, written: Written, fds: Sequence[int]) -> None:
-        """Note the slot that came along with a result.  What is mapped lives as long as arrays in it."""
+        """Map the slot that came along with an answer.  The memory lives as long as arrays in it."""
         if written.replaced is not None:
             self._memory.pop(written.replaced, None)
         for fd in fds:
             self._memory[written.slot] = mmap.mmap(fd, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
-    def read(self, written: Written) -> Columns:
-        """The result; its arrays are views of the slot."""
+    def read(self, written: Written) -> Answer:
+        """Read an answer; the arrays in its columns are views of the slot."""
         view = memoryview(self._memory[written.slot])
         table = np.frombuffer(view, np.int64, 2 * written.spans, written.table).reshape(-1, 2).tolist()
         at, size = written.stream
-        columns: Columns = pickle.loads(view[at : at + size], buffers=[view[a : a + n] for a, n in table])
-        return columns
+        return Answer(*pickle.loads(view[at : at + size], buffers=[view[a : a + n] for a, n in table]))

@@ -1,4 +1,4 @@
-"""What goes to the workers, and what comes back."""
+"""A task for a worker, and its result."""
 
 from __future__ import annotations
 
@@ -6,53 +6,55 @@ from typing import Any, NamedTuple
 
 from ..batch import Columns
 from .failure import Failure
-from .processes import Member
+from .process import WorkerProcess
 from .slots import Written
-
-Answer = Written | tuple[Failure, int | None]  # a worker's: a result, or what was raised and on which sample
 
 
 class Task(NamedTuple):
-    """What a worker shall compute.
+    """One request to a worker process.
 
     Attributes:
-        number: for messages.
-        payload: what the source is called with.
+        number: the task's number, for messages.
+        request: the argument of the job's method.
         worker: the only worker that may compute it; None: any.
+        describe: call the job's `describe`, and not `read`.
     """
 
     number: int
-    payload: Any
+    request: Any
     worker: int | None = None
+    describe: bool = False
 
 
 class Result:
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
-        task: it.
-        columns: what the source returned, tensors as arrays.  Arrays are views of shared memory, valid until `release`.
-        error: what the source raised, with the worker's traceback as a note; None: it returned.
-        index: the sample that it was on when it raised, or None.
-        worker: the number of the worker that computed it.
+        task: the task.
+        columns: the columns of the job's answer, tensors as arrays.  Arrays are views of shared memory, valid until
+            `release`.
+        note: the note of the job's answer, or its description.
+        error: the exception that the job raised, with the worker's traceback as a note; None: it returned.
+        index: the sample that the job was on when it raised, or None.
+        worker: the number of the worker that computed the task.
     """
 
-    def __init__(self, task: Task, member: Member, answer: Answer) -> None:
-        self.task, self.worker = task, member.number
+    def __init__(self, task: Task, process: WorkerProcess, outcome: Written | Failure) -> None:
+        self.task, self.worker = task, process.number
         self.columns: Columns = {}
+        self.note: Any = None
         self.error: Exception | None = None
         self.index: int | None = None
-        self._freed, self._slot = member.freed, None
-        if isinstance(answer, Written):
-            self._slot = answer.slot
-            try:
-                self.columns = member.slots.read(answer)
-            except Exception as error:  # such as a class that only the worker can import
-                self.error = error
-                self.release()
-        else:
-            failure, self.index = answer
-            self.error = failure.revive()
+        self._freed, self._slot = process.freed, None
+        if isinstance(outcome, Failure):
+            self.error, self.index = outcome.revive(), outcome.index
+            return
+        self._slot = outcome.slot
+        try:
+            self.columns, self.note = process.slots.read(outcome)
+        except Exception as error:  # such as a class that only the worker can import
+            self.error = error
+            self.release()
 
     def release(self) -> None:
         """Give the memory back: later results overwrite the arrays.  Any thread may call it, once or more."""

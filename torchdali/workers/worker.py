@@ -1,4 +1,4 @@
-"""What runs in a worker process."""
+"""The life of a worker process."""
 
 from __future__ import annotations
 
@@ -10,57 +10,63 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from ..batch import Columns
 from ..errors import SharedMemoryError, leave_frame
 from ..seeding import seed_all
 from .failure import Failure
 from .info import WatchedInfo
+from .job import Answer, Job, dataset_of
+from .messages import Compute, Done, NotStarted, Stop
 from .protocol import Codec, Packet, receive
 from .slots import Slots
-from .status import COMPUTING, HANDING_OVER, IDLE, Board
-
-Source = Callable[[Any, Callable[[int], None]], Columns]
+from .status import COMPUTING, HANDING_OVER, IDLE, StatusTable
 
 
 class Setup(NamedTuple):
-    """What a worker is told first; under fork it is inherited."""
+    """The first message to a worker; under fork it is inherited.
+
+    Attributes:
+        num_workers: the number of workers in the pool.
+        seed: the start of the worker's generators, together with its number.
+        job: the code that runs in it.
+        init: called with the worker's number.
+    """
 
     num_workers: int
     seed: int
-    source: Any  # a `Source`
+    job: Job
     init: Callable[[int], object] | None
 
 
 class _StaleError(BaseException):
-    """Nobody waits for this task any more."""
+    """The task's run has ended, and its result is not needed."""
 
 
 def main(sock: socket.socket, number: int, parent: int, codec: Codec, inherited: Setup | None) -> None:
-    """A worker's life, until the pool says "stop" or is gone."""
+    """Start a worker and serve the pool, until it sends `Stop` or is gone."""
     _settle(parent)
     try:
         data, (fd,) = receive(sock)
-        board = Board(fd)
+        table = StatusTable(fd)
         os.close(fd)
         try:
             setup: Setup = inherited or pickle.loads(data)
             _introduce(setup, number)
         except Exception as error:
-            _send(sock, ("failed", Failure.of(error, codec, number, None, None)))
+            _send(sock, NotStarted(Failure.of(error, codec, number, None, None)))
             return
-        board.enter(number, IDLE)
-        _serve(sock, number, codec, setup.source, board)
+        table.enter(number, IDLE)
+        _serve(sock, number, codec, setup.job, table)
     except (EOFError, ConnectionError):
         pass  # the pool is gone
 
 
 def _settle(parent: int) -> None:
-    """Make the process one of ours: it outlives neither the pool's process nor a signal to end."""
+    """Make the process end with the pool's process, and at a signal to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool's process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process inherits handlers
     signal.set_wakeup_fd(-1)
@@ -85,19 +91,19 @@ def _settle(parent: int) -> None:
 
 
 def _introduce(setup: Setup, number: int) -> None:
-    """Let user code know where it is, as torch's loader does."""
+    """Tell user code which worker it runs in, as torch's loader does."""
     seed = seed_all(setup.seed, number)
     torch_worker._worker_info = WatchedInfo(
         id=number,
         num_workers=setup.num_workers,
         seed=seed,
-        dataset=getattr(setup.source, "dataset", setup.source),
+        dataset=dataset_of(setup.job),
     )
     if setup.init is not None:
         setup.init(number)
 
 
-def _send(sock: socket.socket, message: tuple[Any, ...], fds: list[int] | None = None) -> None:
+def _send(sock: socket.socket, message: NamedTuple, fds: list[int] | None = None) -> None:
     packet = Packet(message, owned=fds or ())
     try:
         packet.send(sock)
@@ -105,48 +111,56 @@ def _send(sock: socket.socket, message: tuple[Any, ...], fds: list[int] | None =
         packet.close()
 
 
-def _serve(sock: socket.socket, number: int, codec: Codec, source: Source, board: Board) -> None:
+def _serve(sock: socket.socket, number: int, codec: Codec, job: Job, table: StatusTable) -> None:
     slots = Slots()
     while True:
+        message: Compute | Stop
         message, _ = receive(sock)
-        if message[0] == "stop":
+        if isinstance(message, Stop):
             return
-        _, run, ticket, task, payload, freed = message
+        run, serial, task, _, _, freed = message
         slots.free(freed)
         index: int | None = None
 
         def progress(sample: int) -> None:
             nonlocal index
-            if board.run != run:  # noqa: B023  # called in this turn alone
+            if table.run != run:  # noqa: B023  # called in this turn alone
                 raise _StaleError
             index = int(sample)
-            board.sample(number, index)
+            table.sample(number, index)
 
-        if board.run != run:
+        if table.run != run:
             continue
-        board.enter(number, COMPUTING, task)
+        table.enter(number, COMPUTING, task)
         try:
+            # Here, and not in a function: a failure's traceback begins after this frame.
             try:
-                columns = source(pickle.loads(payload), progress)
+                request = pickle.loads(message.request)
+                if message.describe:
+                    answer = Answer({}, job.describe(request, progress))
+                else:
+                    answer = job.read(request, progress)
             except StopIteration as error:
-                text = f"a source must not raise StopIteration, and {_name(source)} did"
-                raise RuntimeError(text) from leave_frame(error)
-            board.enter(number, HANDING_OVER, task)
-            if board.run == run:
-                written, fds = slots.write(columns, codec)
-                _send(sock, ("done", run, ticket, written), fds)
-            del columns
+                raise RuntimeError(f"a dataset must not raise StopIteration, and {_name(job)} did") from leave_frame(
+                    error
+                )
+            table.enter(number, HANDING_OVER, task)
+            if table.run == run:
+                written, fds = slots.write(*answer, codec)
+                _send(sock, Done(run, serial, written), fds)
+            del answer
         except _StaleError:
             pass
         except Exception as error:
             failure = Failure.of(error, codec, number, task, index)
             try:
-                _send(sock, ("error", run, ticket, failure, index))
+                _send(sock, Done(run, serial, failure))
             except SharedMemoryError:
-                _send(sock, ("error", run, ticket, failure.short(), index))
-        board.enter(number, IDLE)
+                _send(sock, Done(run, serial, failure.short()))
+        table.enter(number, IDLE)
 
 
-def _name(source: Source) -> str:
-    inner = getattr(source, "dataset", source)
-    return getattr(inner, "__qualname__", type(inner).__qualname__)
+def _name(job: Job) -> str:
+    inner = dataset_of(job)
+    name: str = getattr(inner, "__qualname__", type(inner).__qualname__)
+    return name

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..datasets.lmdb import LMDBDataset, check_lmdb
+from ..fingerprint import digest
+from ..formats.caffe import caffe2_sample
+from ..formats.lmdb import LMDBFile
 from .base import Output
 from .known import KnownReader
 
@@ -21,13 +23,14 @@ class LMDBReader(KnownReader):
         paths = self.options.get("path")
         if not paths:
             raise ValueError(f"{self.name} needs path=")
-        for path in paths if isinstance(paths, list) else [paths]:
-            file, _ = check_lmdb(path)
-            self.total_bytes += os.path.getsize(file)
-            self.check_values(path)
+        databases = [LMDBFile(path) for path in (paths if isinstance(paths, list) else [paths])]
+        self.contents = {"path": digest([database.digest() for database in databases])}
+        for database in databases:
+            self.total_bytes += os.path.getsize(database.file)
+            self.check_values(database)
 
-    def check_values(self, path: str) -> None:
-        """Refuse values of which DALI would die, as far as the first ones show it."""
+    def check_values(self, database: LMDBFile) -> None:
+        """Refuse values that would end DALI's process, as far as the first ones show it."""
 
 
 class Caffe(LMDBReader):
@@ -57,15 +60,19 @@ class Caffe2(LMDBReader):
 
     ndd_name = "Caffe2"
 
-    def check_values(self, path: str) -> None:
+    def check_values(self, database: LMDBFile) -> None:
         options = self.options
         if options.get("label_type", 0) in (1, 3):
             raise ValueError(
                 f"DALI 2.4 can't read sparse labels (label_type={options['label_type']}): write torchdali.LMDBDataset"
             )
         if options.get("label_type", 0) == 0 and not options.get("additional_inputs") and not options.get("bbox"):
-            database = LMDBDataset(path, format="caffe2")
-            database.read_columns(range(min(len(database), CHECKED)), ["image", "label"])
+            numbers = range(min(len(database), CHECKED))
+            for number, value in zip(numbers, database.read(numbers), strict=True):
+                try:
+                    caffe2_sample(value, ("image", "label"), "single", 1)
+                except ValueError as error:
+                    raise ValueError(f"{database.path(number)}: {error}") from error
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
         options = self.options

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 
 from ..checks import nearest_path
+from ..fingerprint import files_digest
 from ..readers import native
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
@@ -19,8 +20,8 @@ class File(KnownReader):
     Fields: image (a file as it is; `kinds={"image": "array"}` for files that are no images) and label (int32).
 
     Checked when it is made: every file is there and not empty; labels fit int32; lines of `file_list` are
-    "path label".  What the filters and DALI's walk leave out (it reads the files that are directly in a class's
-    folder) is counted in a warning, and so are folders without a file, which use up a label.
+    "path label".  Files that the filters and DALI's walk leave out (it reads those that are directly in a class's
+    folder) are counted in a warning, and so are folders without a file, which use up a label.
     """
 
     ndd_name = "File"
@@ -64,6 +65,7 @@ class File(KnownReader):
                 files.append(os.path.join(root or os.path.dirname(path), name.strip()))
         check_labels(self.name, labels, f"of {path}, sample")
         self.total_bytes = check_files(self.name, files)
+        self.contents = {"file_list": files_digest(files, labels), "file_root": None}
 
     def _check_root(self, root: str) -> None:
         if not os.path.isdir(root):
@@ -71,15 +73,15 @@ class File(KnownReader):
         filters = self.options.get("file_filters") or native.reader_default(self._class, "file_filters")
         exact = self.options.get("case_sensitive_filter", False)
         folders = self.options.get("dir_filters") or ["*"]
-        taken, left_out, without = [], [], []
-        for name in sorted(entry.name for entry in os.scandir(root) if entry.is_dir()):
-            if not _matches(name, folders, exact):
-                continue
+        taken, labels, left_out, without = [], [], [], []
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        for label, name in enumerate(name for name in names if _matches(name, folders, exact)):
             folder, found = os.path.join(root, name), 0
-            for path, _, names in os.walk(folder):
-                for file in names:
+            for path, _, files in os.walk(folder):
+                for file in sorted(files):
                     if path == folder and _matches(file, filters, exact):
                         taken.append(os.path.join(path, file))
+                        labels.append(label)
                         found += 1
                     else:
                         left_out.append(os.path.join(path, file))
@@ -88,6 +90,7 @@ class File(KnownReader):
         if not taken:
             raise ValueError(f"File: no file in the folders of {root} matches {', '.join(filters)}")
         self.total_bytes = check_files(self.name, taken)
+        self.contents = {"file_root": files_digest(taken, labels)}
         if left_out:
             warn_dropped(
                 self.name,

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..checks import one_of
-from ..datasets.index import cached_index, lacks, select, wds_index
-from ..datasets.tar import alternatives, tar_index
+from ..fingerprint import files_digest
+from ..formats.files import read_file
 from ..formats.parts import component, default_field
+from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
 from ..paths import expand
 from ..storage import Storage, is_remote, open_storage
 from .base import Output
 from .checks import check_files
-from .index_files import index_file
-from .known import KnownReader
+from .indexed import IndexedReader
 
 
-class Webdataset(KnownReader):
+class Webdataset(IndexedReader):
     """DALI's reader of tars as WebDataset writes them: `paths` and `ext`, such as ["jpg;jpeg;png", "cls"].
 
     Fields: one for each ending; what it holds is seen from it, see `formats.parts.component`: images stay encoded, cls
@@ -62,7 +62,8 @@ class Webdataset(KnownReader):
             )
         for number in range(len(self._given)):
             self._check_index(number)
-        self._index_files()
+        indexes = [read_file(path) for path in self._index_files()]
+        self.contents = {"paths": files_digest(self.shards, indexes), "index_paths": None}
 
     def native_options(self) -> dict[str, Any]:
         parts = [f"part{number}" for number in range(len(self.options["ext"]))]
@@ -72,7 +73,7 @@ class Webdataset(KnownReader):
     def _index_files(self) -> list[str]:
         behavior = self.options["missing_component_behavior"]
         return [
-            index_file(path, "wds", partial(self._index_text, number), self.options["ext"], behavior)
+            self.index_file(path, "wds", partial(self._index_text, number), self.options["ext"], behavior)
             for number, path in enumerate(self.shards)
         ]
 
@@ -83,14 +84,14 @@ class Webdataset(KnownReader):
     def _check_index(self, number: int) -> None:
         """Compare an index that was given with our own."""
         tar, given = open_storage(self.shards[number]), open_storage(self._given[number])
-        index, other = cached_index(tar, "tar1", partial(tar_index, tar)), wds_index(given, tar)
+        index, other = tar_index(tar, self.index_dir), wds_index(given, tar)
         if not all(np.array_equal(index[key], other[key]) for key in ("offset", "size")):
             raise ValueError(f"the index {given.path} does not belong to {tar.path}: run wds2idx again")
 
     def _lines(self, tar: Storage) -> list[str]:
-        """What DALI shall know of each sample: "ending offset size name" for each of its parts."""
+        """Give DALI's lines of an index: "ending offset size name" for each part of a sample."""
         wanted = alternatives(self.options["ext"])
-        index = cached_index(tar, "tar1", partial(tar_index, tar))
+        index = tar_index(tar, self.index_dir)
         rows = select(index, wanted)
         if not rows.size:
             raise ValueError(f"there are no samples in {tar.path}, and DALI would make one up")

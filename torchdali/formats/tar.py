@@ -1,4 +1,4 @@
-"""The headers of tars: where the files in them are.
+"""Tars: where the files in them are, by their headers.
 
 The formats: POSIX.1-2008 (ustar and pax), and "Basic Tar Format" in GNU tar's manual.
 """
@@ -6,12 +6,13 @@ The formats: POSIX.1-2008 (ustar and pax), and "Basic Tar Format" in GNU tar's m
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ..storage import CHUNK, Storage, is_remote
-from .index import as_text, split_name
+from .texts import to_bytes, to_text
 
 BLOCK = 512  # bytes; headers and data begin at multiples of it
 WINDOW = 1 << 20  # bytes of a local file that are read at a time
@@ -21,20 +22,34 @@ _PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x
 
 
 class _File(NamedTuple):
-    """A file or a link in the window that is being read: its header, its name if an extended header told it."""
+    """A file or a link in the window that is being read.
+
+    Attributes:
+        header: where its header is in the window.
+        name: from an extended header, else None.
+        link: whether it is one.
+    """
 
     header: int
     name: bytes | None
     link: bool
 
 
-def scan(tar: Storage) -> tuple[list[bytes], list[int], list[int]]:
-    """Names of all regular files of a tar, and their data's offsets and sizes; errors as `TarDataset`."""
+def scan(tar: Storage, needed: Callable[[bytes], bool]) -> tuple[list[bytes], list[int], list[int]]:
+    """Give the names of all regular files of a tar, and their data's offsets and sizes.
+
+    Args:
+        tar: the file.
+        needed: tells by its name whether a file must be read: a link of that name is an error.
+
+    Raises:
+        ValueError: it is damaged, cut off or compressed, or has links or sparse files; with path and offset.
+    """
     names: list[bytes] = []
     offsets: list[int] = []
     sizes: list[int] = []
-    told: dict[bytes, bytes] = {}  # what extended headers say of the next file
-    always: dict[bytes, bytes] = {}  # and of all that follow
+    told: dict[bytes, bytes] = {}  # from extended headers, for the next file
+    always: dict[bytes, bytes] = {}  # and for all that follow
     position, total, ended = 0, tar.size, False
     while not ended:
         begin, largest = position, CHUNK if is_remote(tar.path) else WINDOW
@@ -85,8 +100,8 @@ def scan(tar: Storage) -> tuple[list[bytes], list[int], list[int]]:
                     raise ValueError(f"{size} bytes of data were expected, got {total - data}: the tar is cut off")
                 position = data + -(-size // BLOCK) * BLOCK
             if ended and told:
-                raise ValueError("a file was expected behind its extended header, got the tar's end")
-            found = _names(window, files)
+                raise ValueError("a file was expected after its extended header, got the tar's end")
+            found = _names(window, files, needed)
         except ValueError as error:
             # A wrong checksum, here or before, is the cause of whatever else is odd.
             _check(tar, window, begin, headers)
@@ -94,12 +109,12 @@ def scan(tar: Storage) -> tuple[list[bytes], list[int], list[int]]:
         _check(tar, window, begin, headers)
         names += found
     if tar.read(position, min(total - position, CHUNK)).any():
-        raise ValueError(f"{tar.path} goes on behind its end at offset {position}: joined tars must be packed again")
+        raise ValueError(f"{tar.path} goes on after its end at offset {position}: joined tars must be packed again")
     return names, offsets, sizes
 
 
 def _number(field: bytes) -> int:
-    """A number of a header: octal digits, or GNU tar's big-endian bytes behind a set bit."""
+    """Parse a header's number: octal digits, or GNU tar's big-endian bytes after a set bit."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip()
@@ -112,7 +127,7 @@ _PAX_KEYS = re.compile(rb" (path|size|GNU\.sparse\.[^=]+)=")
 
 
 def _pax(records: bytes) -> dict[bytes, bytes]:
-    """What pax records say of path, size and sparse files."""
+    """Parse what pax records say about path, size and sparse files."""
     said: dict[bytes, bytes] = {}
     at = 0
     if not _PAX_KEYS.search(records):
@@ -130,30 +145,30 @@ def _pax(records: bytes) -> dict[bytes, bytes]:
 
 
 def _name(window: bytes, at: int) -> bytes:
-    """The name in a header."""
+    """Parse the name in a header."""
     name = window[at : at + 100].partition(b"\0")[0]
     if window[at + 345] and window[at + 257 : at + 263] == b"ustar\0":  # GNU tar has other things there
         return window[at + 345 : at + 500].partition(b"\0")[0] + b"/" + name
     return name
 
 
-def _names(window: bytes, files: list[_File]) -> list[bytes]:
-    """The names of a window's files, without the links."""
+def _names(window: bytes, files: list[_File], needed: Callable[[bytes], bool]) -> list[bytes]:
+    """Give the names of a window's files, without the links."""
     names = []
     for header, told, link in files:
         name = _name(window, header) if told is None else told
         if not link:
             names.append(name)
-        elif split_name(name) is not None:
+        elif needed(name):
             raise ValueError(
-                f"a file was expected, got the link {as_text(name)!r}: pack it again with tar's "
+                f"a file was expected, got the link {to_text(name)!r}: pack it again with tar's "
                 "--dereference --hard-dereference"
             )
     return names
 
 
 def _check(tar: Storage, window: bytes, begin: int, headers: list[int]) -> None:
-    """Raise for the first header with a wrong checksum; together, since that is ten times faster."""
+    """Check the checksums of headers, together, since that is ten times faster; ValueError for the first wrong one."""
     if not headers:
         return
     blocks = np.frombuffer(window, np.uint8)[np.add.outer(headers, np.arange(BLOCK))]
@@ -174,10 +189,14 @@ def _check(tar: Storage, window: bytes, begin: int, headers: list[int]) -> None:
 
 
 def check_header(tar: Storage, offset: int, header: bytes, key: str, endings: list[str], size: int) -> None:
-    """Raise where the header in front of a part's data is not that part's."""
+    """Check that the header before a part's data is that part's.
+
+    Raises:
+        ValueError: it is another one.
+    """
     _check(tar, header, offset, [0])
-    names = {f"{key}.{ending}".encode("utf-8", "surrogateescape").lower() for ending in endings}
-    # Behind an extended header stands what fits of the name, in some tars in ASCII only.
+    names = {to_bytes(f"{key}.{ending}").lower() for ending in endings}
+    # After an extended header, the name is cut to what fits, in some tars to ASCII.
     names |= {name[:100] for name in names} | {_NOT_ASCII.sub(b"?", name)[:100] for name in names}
     if header[156] not in _FILES or _number(header[124:136]) != size or _name(header, 0).lower() not in names:
         why = "wds2idx takes long names for files" if header[156] in _EXTENSIONS else "the index is not this tar's"

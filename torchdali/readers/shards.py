@@ -1,43 +1,97 @@
-"""A pass over a native reader: positions of the epoch's order to places in shards, and rows to columns.
+"""The shards of a native reader: the order that they make, and a pass over them.
 
 The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V.  Shards
-that have one row more than others count first, so that this holds to the last position.  Each of world_size ranks reads
+that have one row more than others count first, so this holds to the last position.  Each of world_size ranks reads
 the positions of its rank modulo world_size, which are whole shards wherever world_size divides V.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from .. import _dali
 from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame
-from ..order import Indices, Rows
-from ..rand import derive
+from ..order import Epoch, Indices, Order, Rows, own_rows
+from ..rand import Key, derive
 from ..source import Pass, Reading
+from ..state import Position
 from .cursor import Cursor
 
-if TYPE_CHECKING:
-    from .base import Reader
+
+class Sharded(Protocol):
+    """A native reader, as far as a pass needs it.
+
+    Attributes:
+        seed: of its order; None: the loader's.
+        name: for messages.
+    """
+
+    seed: int | None
+
+    @property
+    def name(self) -> str: ...
+
+    def __len__(self) -> int: ...
+
+    def num_shards(self, world_size: int) -> int:
+        """Give the number of shards that the epoch is made of."""
+        ...
+
+    def rows_at_once(self, rows: int) -> int:
+        """Give how many rows to ask DALI for where a batch takes `rows`."""
+        ...
+
+    def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
+        """Make DALI's reader for one shard, after `age` rows of its epoch."""
+        ...
+
+    def columns(self, outputs: Sequence[Column]) -> Columns:
+        """Make the columns of some rows from DALI's outputs."""
+        ...
+
+
+class ReaderOrder(Order):
+    """The order of a native reader: positions of its epoch, which the reader alone can turn into samples.
+
+    Args:
+        size: samples of an epoch.
+        name: names the order for a number of ranks.
+    """
+
+    strided = in_order = True
+
+    def __init__(self, size: int, name: Callable[[int], str]) -> None:
+        self._size, self._name = size, name
+
+    def __len__(self) -> int:
+        return self._size
+
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        return Epoch(self._size, own_rows, self.strided)
+
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
+        return self._name(world_size)
 
 
 class ShardedReading(Reading):
     """Reads a native reader's rows for one pass.
 
     Args:
-        reader: what is read.
+        reader: the reader.
         pass_: the pass.
     """
 
-    def __init__(self, reader: Reader, pass_: Pass) -> None:
+    def __init__(self, reader: Sharded, pass_: Pass) -> None:
         self._reader, self._pass = reader, pass_
         self._n = len(reader)
         self._shards = reader.num_shards(pass_.shard.world_size)
         seed = pass_.seed if reader.seed is None else reader.seed
-        self._generator = 1 + derive(seed, 0x4EAD, pass_.key) % (2**31 - 2)
+        self._generator = 1 + derive(seed, Key.READER, pass_.key) % (2**31 - 2)
         self._order = shard_order(self._n, self._shards)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
@@ -53,7 +107,7 @@ class ShardedReading(Reading):
                 except ReaderError:
                     if chunk == part:
                         raise
-                    # It may be among the rows behind this batch's.
+                    # The fault may be in the rows after this batch's.
                     cursors.clear()
                     chunk = part
                     columns = self._columns(indices, cursors, context, chunk)
@@ -70,13 +124,13 @@ class ShardedReading(Reading):
             raise self._explain(error, rows.indices) from error.__cause__
 
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
-        """The columns of some positions; cursors that stand elsewhere are made anew."""
+        """Read the columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
         n = len(positions)
         if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
-            # By far the most common case: one shard, and the rows behind those that were read last.
+            # By far the most common case: one shard, and the rows after those that were read last.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
-            return self._reader.columns(cursor.read(n), positions)
+            return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
@@ -88,10 +142,10 @@ class ShardedReading(Reading):
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
-        return self._reader.columns([_stack(output) for output in outputs], positions)
+        return self._reader.columns([_stack(output) for output in outputs])
 
     def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
-        """The shard's cursor, made anew where it stands elsewhere."""
+        """Give the shard's cursor, made anew where it stands elsewhere."""
         cursor = cursors.get(shard)
         if cursor is None or cursor.age != age:
             cursor = cursors[shard] = self._cursor(shard, age, context, chunk)
@@ -121,7 +175,7 @@ class ShardedReading(Reading):
 
 
 def shard_order(n: int, shards: int) -> Indices:
-    """DALI's numbers of the shards in our order: those with one row more first.
+    """Give DALI's numbers of the shards in our order: those with one row more first.
 
     DALI gives shard s the rows from floor(s n / shards) to floor((s + 1) n / shards).
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from ..fingerprint import files_digest
+from ..formats.npy import npy_header
 from .base import Output
 from .checks import check_files, listed_files
 from .known import KnownReader
@@ -33,9 +33,14 @@ class Numpy(KnownReader):
     def check(self) -> None:
         files = listed_files(self.name, self.options, "*.npy")
         self.total_bytes = check_files(self.name, files)
+        if "files" not in self.options:
+            self.contents = {"files": files_digest(files), "file_root": None, "file_list": None}
         seen: tuple[str, int] | None = None
         for path in files[:: -(-len(files) // CHECKED)]:
-            dtype, ndim = _header(path)
+            try:
+                dtype, ndim = npy_header(path)
+            except ValueError as error:
+                raise ValueError(f"Numpy: {error}") from error
             if dtype.kind not in "biuf" or dtype.byteorder == ">" or dtype.itemsize > 8:
                 raise ValueError(f"Numpy: {path} holds {dtype.str}, and DALI reads little-endian numbers only")
             seen = seen or (dtype.str, ndim)
@@ -44,14 +49,3 @@ class Numpy(KnownReader):
                     f"Numpy: all files must have one dtype and number of dimensions, "
                     f"got {seen[0]} with {seen[1]} in {files[0]}, and {dtype.str} with {ndim} in {path}"
                 )
-
-
-def _header(path: str) -> tuple[np.dtype, int]:
-    with open(path, "rb") as file:
-        if not file.read(6) == np.lib.format.MAGIC_PREFIX:
-            raise ValueError(f"Numpy: {path} is no .npy file")
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"Numpy: {path} is no .npy file that DALI can read: {error}") from error
-    return array.dtype, array.ndim

@@ -1,0 +1,114 @@
+"""A loader's attributes tell the truth, and say so where they can't be set."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from lightning.fabric.utilities.seed import pl_worker_init_function  # set by seed_everything(workers=True)
+
+import torchdali as td
+from torchdali import transforms as T
+
+
+class Numbers(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def set_up(worker: int) -> None:
+    pass
+
+
+def test_every_option_is_an_attribute() -> None:
+    given: dict[str, Any] = dict(
+        batch_size=3, seed=5, drop_last=True, num_workers=2, prefetch_factor=4, timeout=9, pin_memory=True,
+        persistent_workers=True, worker_init_fn=set_up, multiprocessing_context="spawn", output="dict", shuffle=True,
+    )  # fmt: skip
+    loader = td.DataLoader(Numbers(), device="cpu", **given)
+    assert {name: getattr(loader, name) for name in given} == given
+    assert {name: getattr(loader.options, name) for name in given} == given
+    assert (loader.pad_last, loader.generator, loader.in_order) == (False, None, True)
+
+
+@pytest.mark.processes
+def test_trainers_see_a_loader_without_workers() -> None:
+    """They build torch's own loader of what they see, and its workers would run around ours."""
+    from accelerate import skip_first_batches
+
+    loader = td.DataLoader(Numbers(), 4, num_workers=1, prefetch_factor=4, timeout=60, pin_memory=True, device="cpu")
+    with loader:
+        skipped = skip_first_batches(loader, 8)
+        assert skipped.num_workers == 0
+        assert [batch.tolist() for batch in skipped] == [[32, 33, 34, 35], [36, 37, 38, 39]]
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset", "sampler", "batch_sampler", "batch_size", "seed", "drop_last", "num_workers", "collate_fn"]
+)
+def test_what_cannot_be_set_says_so(name: str) -> None:
+    loader = td.DataLoader(Numbers(), 4, device="cpu")
+    before = getattr(loader, name)
+    with pytest.raises(ValueError, match=f"{name} can't be changed after the loader is made: make another loader"):
+        setattr(loader, name, before)
+    assert next(iter(loader)).tolist() == [0, 1, 2, 3]
+
+
+def test_the_function_that_lightning_sets_changes_nothing() -> None:
+    loader = td.DataLoader(Numbers(), 4, device="cpu")
+    loader.worker_init_fn = partial(pl_worker_init_function, rank=0)
+    assert loader.worker_init_fn is None
+    with pytest.raises(ValueError, match="worker_init_fn can't be changed"):
+        loader.worker_init_fn = set_up
+
+
+def test_a_transform_that_is_set_holds_from_the_next_pass_on(folder) -> None:
+    with td.DataLoader(td.ImageFolder(folder), 6, device="cpu", transform=T.CenterCrop(20)) as loader:
+        opened = iter(loader)
+        shapes = [tuple(next(opened)[0].shape[2:])]
+        loader.transform = T.CenterCrop(30)
+        shapes += [tuple(images.shape[2:]) for images, _ in opened]
+        assert shapes == [(20, 20)] * 4
+        assert {tuple(images.shape[2:]) for images, _ in loader} == {(30, 30)}
+        with pytest.raises(TypeError):
+            loader.transform = 5
+        assert {tuple(images.shape[2:]) for images, _ in loader} == {(30, 30)}
+
+
+def children() -> int:
+    return len(psutil.Process().children(recursive=True))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("touch", [False, True])
+def test_a_loader_that_is_dropped_is_freed_by_reference_counting(touch: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before, descriptors = children(), 0
+        for turn in range(3):
+            loader = td.DataLoader(Numbers(), 4, num_workers=1, persistent_workers=True, device="cpu")
+            if touch:
+                assert len(loader.sampler) == 40 and loader.batch_sampler.sampler and loader.dataset
+            assert sum(len(batch) for batch in loader) == 40
+            dropped = weakref.ref(loader)
+            del loader
+            assert dropped() is None
+            if not turn:
+                before, descriptors = children(), psutil.Process().num_fds()  # the fork server stays
+        assert children() <= before and psutil.Process().num_fds() <= descriptors
+    finally:
+        gc.enable()
+
+
+def test_an_output_form_of_ones_own() -> None:
+    with td.DataLoader(Numbers(), 4, device="cpu", output=lambda fields: list(fields)) as loader:
+        assert next(iter(loader)) == ["label"]

@@ -1,0 +1,48 @@
+"""Columns of values that are in memory: labels, weights and whole datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .batch import Column, Kind
+from .signature import NUMERIC, check_arrays, is_number
+
+
+def as_column(name: str, values: Any) -> tuple[Column, Kind]:
+    """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
+
+    Raises:
+        TypeError: values without an order.
+        FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
+    """
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
+    if isinstance(values, torch.Tensor):
+        values = _on_host(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in NUMERIC:
+        return values, "number" if values.ndim == 1 else "array"
+    column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]
+    if all(is_number(value) for value in column):
+        numbers = np.asarray(column)
+        return (numbers, "number") if numbers.dtype.kind in NUMERIC else (column, "object")
+    if all(isinstance(value, np.ndarray) and value.dtype.kind in NUMERIC for value in column):
+        check_arrays(name, column)
+        return [np.ascontiguousarray(value) for value in column], "array"
+    return column, "object"
+
+
+def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array
+
+
+def same_shape(column: Column, kind: Kind) -> bool:
+    """Tell whether all values of a column have one shape; image files have none before they are decoded."""
+    if isinstance(column, np.ndarray):
+        return True
+    return kind in ("image", "array") and len({value.shape for value in column}) == 1

@@ -1,0 +1,115 @@
+"""The fields of a source: their names, their kinds, and the checks of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .batch import Column, Columns, Kind
+
+BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
+"""Fields that a source can be asked for beside its own: the loader knows them."""
+
+ALWAYS: dict[str, Kind] = {name: kind for name, kind in BESIDE.items() if name != "path"}
+"""Those of `BESIDE` that every source has, also one whose samples have no files."""
+
+
+class Fields(NamedTuple):
+    """The fields of a sample, in the order in which a batch has them.
+
+    Attributes:
+        names: the fields.
+        kinds: what each one holds.
+    """
+
+    names: tuple[str, ...]
+    kinds: dict[str, Kind]
+
+    @classmethod
+    def choose(cls, names: Sequence[str], known: Mapping[str, Kind]) -> Fields:
+        """Choose fields among those that a source has, and those of `BESIDE`.
+
+        Args:
+            names: as the user writes them.
+            known: the source's own, with their kinds.
+
+        Raises:
+            ValueError: an unknown or repeated name, or one of the source's that means something else.
+        """
+        if taken := [name for name in known if name in BESIDE]:
+            raise ValueError(f"the names {', '.join(BESIDE)} have a meaning of their own, got the column {taken[0]!r}")
+        possible = {**known, **BESIDE}
+        if isinstance(names, str) or not names or _repeats(names) or not set(names) <= set(possible):
+            raise ValueError(f"fields must be different ones of {', '.join(possible)}, got {names!r}")
+        return cls(tuple(names), {name: possible[name] for name in names})
+
+    def fill(
+        self,
+        columns: Columns,
+        indices: NDArray[np.int64],
+        path: Callable[[int], str | None],
+        valid: NDArray[np.bool_] | None = None,
+    ) -> Columns:
+        """Put columns in order, with those of `BESIDE` where they are fields.
+
+        Args:
+            columns: the source's own, by name.
+            indices: int64 [n], the samples'.
+            path: gives the file of a sample.
+            valid: bool [n], False where a row fills up the batch; None: all are True.
+        """
+        beside: dict[str, Callable[[], Column]] = {
+            "index": lambda: np.asarray(indices, np.int64),
+            "path": lambda: [path(index) for index in indices.tolist()],
+            "valid": lambda: np.ones(len(indices), np.bool_) if valid is None else valid,
+        }
+        return {name: columns[name] if name in columns else beside[name]() for name in self.names}
+
+
+def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
+    """Give the user's names for a source's parts, which come in the parts' order, with others among them.
+
+    Args:
+        fields: as the user writes them.
+        parts: the parts' own names, for the error.
+        beside: the other fields that may be among them.
+
+    Raises:
+        ValueError: another number of names, or repeated ones.
+    """
+    names = [name for name in fields if name not in beside]
+    if isinstance(fields, str) or len(names) != len(parts) or _repeats(fields):
+        raise ValueError(
+            f"fields must be {len(parts)} different names, one for each of {', '.join(parts)} in this order, and any "
+            f"of {', '.join(beside)}, got {fields!r}"
+        )
+    return names
+
+
+def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
+    """Check that the argument `kinds` names fields that a source has.
+
+    Raises:
+        ValueError: it names another one.
+    """
+    known = list(names)
+    if unknown := sorted(set(kinds) - set(known)):
+        raise ValueError(f"kinds must be of the fields {', '.join(known)}, got {unknown[0]!r}")
+
+
+def check_kind(name: str, given: Kind | None, natural: Kind, possible: Sequence[Kind]) -> Kind:
+    """Give the kind of a field: the given one, or without one the natural one.
+
+    Raises:
+        ValueError: the field can't have the given kind.
+    """
+    if given is not None and given not in possible:
+        raise ValueError(f"the kind of {name!r} must be {' or '.join(possible)}, got {given!r}")
+    return given or natural
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    return len(set(names)) < len(names)

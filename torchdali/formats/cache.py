@@ -1,0 +1,157 @@
+"""The cache of indexes: where the parts of large files are, found once and kept in a folder.
+
+Several processes may use one folder at once: an index is written aside and renamed, so that others see a whole file or
+none.  A folder that can't be written costs time and a warning, nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..fingerprint import digest
+from ..storage import Storage, is_remote, open_storage
+
+Index = dict[str, NDArray[Any]]
+
+
+def cache_folder(index_dir: str | Path | None = None) -> Path:
+    """Give the folder of indexes: `index_dir`, or `$XDG_CACHE_HOME/torchdali/index`, or that in `~/.cache`."""
+    if index_dir is not None:
+        return Path(index_dir).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "torchdali" / "index"
+
+
+def cached_index(storage: Storage, kind: str, build: Callable[[], Index], index_dir: str | Path | None = None) -> Index:
+    """Give a file's index: from the cache, if it was made for this very file, else built and put there.
+
+    Args:
+        storage: the file.
+        kind: names the index, with the version of its making: "tar1".
+        build: makes it; no arrays of objects.
+        index_dir: the cache's folder; by default that of `cache_folder`.
+    """
+    folder = cache_folder(index_dir)
+    where = storage.path if is_remote(storage.path) else os.path.abspath(storage.path)
+    file = folder / f"{kind}-{digest(where)}.npz"
+    found = _load(file, storage.version)
+    if found is not None:
+        return found
+    built = build()
+    assert not any(array.dtype.hasobject for array in built.values()), "it would be pickled"
+    arrays: dict[str, Any] = {_VERSION: np.array(storage.version), **built}
+    try:
+        _write(file, lambda output: np.savez(output, **arrays))
+    except OSError as error:
+        warnings.warn(
+            f"indexes can't be kept in {folder}, and are made anew each time: {error.strerror}. "
+            "Write index_dir= to keep them elsewhere",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return built
+
+
+def index_file(path: str, kind: str, make: Callable[[], str], *more: Any, index_dir: str | Path | None = None) -> str:
+    """Give the path of a file's index in a form that DALI reads; it is written where it is not there yet.
+
+    Where the cache can't be written, the index goes to a temporary folder, which this process removes at its end.
+
+    Args:
+        path: the local file that is indexed.
+        kind: names the form.
+        make: makes the index, as text.
+        more: all that it depends on beside the file.
+        index_dir: the cache's folder; by default that of `cache_folder`.
+
+    Raises:
+        OSError: no temporary folder can be written either.
+    """
+    folder = cache_folder(index_dir)
+    name = f"{kind}-{digest(os.path.abspath(path), open_storage(path).version, *more)}.idx"
+    file = folder / name
+    if file.is_file():
+        return os.fspath(file)
+    instead = _temporary.get(folder)
+    if instead is not None and (instead / name).is_file():
+        return os.fspath(instead / name)
+    content = make().encode("utf-8", "surrogateescape")
+    try:
+        _write(file, lambda output: output.write(content))
+    except OSError as error:
+        if instead is None or not instead.is_dir():
+            instead = _temporary[folder] = _temporary_folder(os.getpid())
+            warnings.warn(
+                f"indexes can't be kept in {folder}, and are made anew in each process: {error.strerror}. "
+                "Write index_dir= to keep them elsewhere",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        file = instead / name
+        _write(file, lambda output: output.write(content))
+    return os.fspath(file)
+
+
+_temporary: dict[Path, Path] = {}  # by the folder that can't be written
+
+
+@functools.cache
+def _temporary_folder(process: int) -> Path:
+    """Make a folder for indexes that goes with this process, whose number is `process`."""
+    folder = tempfile.mkdtemp(prefix="torchdali-index-")
+
+    def remove() -> None:
+        if os.getpid() == process:  # a forked process ends without it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return Path(folder)
+
+
+def _write(file: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a file aside and rename it.
+
+    Raises:
+        OSError: its folder can't be made or written.
+    """
+    partial = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.stem, suffix=".part", delete=False) as output:
+            partial = output.name
+            write(output)
+        os.chmod(partial, 0o644)  # other users may share the folder
+        os.replace(partial, file)
+    except BaseException:
+        if partial is not None and os.path.exists(partial):
+            os.unlink(partial)
+        raise
+
+
+_VERSION = "version"
+
+
+def _load(file: Path, version: str) -> Index | None:
+    """Read an index; None where there is none, or one of another version of the file."""
+    try:
+        with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as stored:
+            if str(stored[_VERSION]) != version:
+                return None
+            return {name: stored[name] for name in stored.files if name != _VERSION}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, NotImplementedError, BadZipFile, zlib.error) as e:
+        warnings.warn(f"the index {file} is damaged and is made again: {e}", RuntimeWarning, stacklevel=3)
+        return None

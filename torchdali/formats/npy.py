@@ -1,0 +1,73 @@
+"""Arrays in NumPy's .npy files."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..storage import Bytes
+
+
+def as_npy(data: Bytes) -> NDArray[Any]:
+    """Read the array of a .npy file, in this machine's byte order and in C order.
+
+    Raises:
+        ValueError: not such a file, a dtype that has no tensor, or too few bytes.
+    """
+    start = data[:12].tobytes()
+    if len(start) < 12 or start[:6] != b"\x93NUMPY":
+        raise ValueError(f"a .npy file was expected, got {start!r}")
+    size = 10 + int.from_bytes(start[8:10], "little") if start[6] == 1 else 12 + int.from_bytes(start[8:12], "little")
+    if size > len(data):
+        raise ValueError(f"a .npy header of {size} bytes was expected, got {len(data)} bytes")
+    shape, fortran, dtype = _npy_header(data[:size].tobytes())
+    count = math.prod(shape)
+    if len(data) - size < count * dtype.itemsize:
+        raise ValueError(
+            f"{count * dtype.itemsize} bytes of {dtype} {list(shape)} were expected at offset {size}, "
+            f"got {len(data) - size}"
+        )
+    array = np.frombuffer(data, dtype, count, size).reshape(shape, order="F" if fortran else "C")
+    return np.require(array, dtype.newbyteorder("="), ["C", "A"])
+
+
+@functools.lru_cache(64)
+def _npy_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Parse a header to (shape, Fortran order, dtype); files of a dataset mostly have equal headers."""
+    file = io.BytesIO(header)
+    version = np.lib.format.read_magic(file)
+    try:
+        if version == (1, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        elif version == (2, 0):
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
+        else:
+            raise ValueError(f"version {version[0]}.{version[1]} is only for dtypes with named fields")
+    except Exception as error:  # numpy takes it for Python's own text: any error of Python's parser may rise
+        raise ValueError(f"a .npy header of numbers was expected: {error}") from None
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"an array of bools, integers or floats was expected, got {dtype}")
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"extents of at least 0 were expected, got the shape {list(shape)}")
+    return shape, fortran, dtype
+
+
+def npy_header(path: str) -> tuple[np.dtype[Any], int]:
+    """Read the dtype and the number of dimensions of a .npy file, and check that it is whole.
+
+    Raises:
+        ValueError: it isn't, or isn't such a file.
+    """
+    with open(path, "rb") as file:
+        if file.read(6) != np.lib.format.MAGIC_PREFIX:
+            raise ValueError(f"{path} is not a .npy file")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a .npy file that DALI can read: {error}") from error
+    return array.dtype, array.ndim

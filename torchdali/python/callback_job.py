@@ -1,0 +1,127 @@
+"""The job of a callback, and the two questions that DALI's callbacks answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..seeding import seeded
+from ..workers import Answer, EpochEnd
+from .sample import Description, Structure
+
+
+class SampleInfo(NamedTuple):
+    """The sample that is asked for; the names are DALI's.
+
+    Attributes:
+        idx_in_epoch: its index within the epoch, on this rank.
+        idx_in_batch: its index within the batch.
+        iteration: the number of the batch within the epoch.
+        epoch_idx: the number of the epoch.
+    """
+
+    idx_in_epoch: int
+    idx_in_batch: int
+    iteration: int
+    epoch_idx: int
+
+
+class BatchInfo(NamedTuple):
+    """The batch that is asked for; the names are DALI's.
+
+    Attributes:
+        iteration: the number of the batch within the epoch.
+        epoch_idx: the number of the epoch.
+    """
+
+    iteration: int
+    epoch_idx: int
+
+
+class CallbackDescribe(NamedTuple):
+    """The request to describe the first sample.
+
+    Attributes:
+        fields: as the user named them; None: names that the sample suggests.
+    """
+
+    fields: tuple[str, ...] | None
+
+
+class CallbackRead(NamedTuple):
+    """The request to read samples, or a batch.
+
+    Attributes:
+        seed: the loader's.
+        key: the pass, `state.Position.key`.
+        epoch: the number of the epoch.
+        iteration: the number of the batch within the epoch.
+        indices: the samples' indices within the epoch, on this rank.
+        structure: the structure that they must have.
+    """
+
+    seed: int
+    key: int
+    epoch: int
+    iteration: int
+    indices: list[int]
+    structure: Structure
+
+
+class CallbackJob:
+    """Asks a callback for samples; its StopIteration ends the epoch.
+
+    Args:
+        callback: the callback, called with a `SampleInfo`.
+        batch: it makes whole batches, and is called with a `BatchInfo`.
+    """
+
+    def __init__(self, callback: Callable[[Any], Any], batch: bool) -> None:
+        self.dataset = callback
+        self._batch = batch
+
+    def describe(self, request: CallbackDescribe, progress: Callable[[int], None]) -> Description:
+        """Describe the first sample."""
+        progress(0)
+        seeded(0, 0, 0)
+        try:
+            first = self.dataset(BatchInfo(0, 0) if self._batch else SampleInfo(0, 0, 0, 0))
+        except StopIteration as error:
+            raise ValueError(
+                "the callback gives no sample: it raised StopIteration when asked for the first"
+            ) from error
+        return Description(Structure.of(_rows(first)[0] if self._batch else first, request.fields))
+
+    def read(self, request: CallbackRead, progress: Callable[[int], None]) -> Answer:
+        """Read the samples up to the end of the epoch."""
+        seed, key, epoch, iteration, indices, structure = request
+        rows: list[list[Any]] = []
+        end: EpochEnd | None = None
+        try:
+            if self._batch:
+                progress(indices[0])
+                seeded(seed, key, indices[0])
+                rows = [structure.values(sample) for sample in _rows(self.dataset(BatchInfo(iteration, epoch)))]
+            else:
+                for number, index in enumerate(indices):
+                    progress(index)
+                    seeded(seed, key, index)
+                    rows.append(structure.values(self.dataset(SampleInfo(index, number, iteration, epoch))))
+        except StopIteration:
+            end = EpochEnd()
+        return Answer(structure.columns(rows), end)
+
+
+def _rows(batch: Any) -> list[Any]:
+    """Take a batch apart into samples: it is one array or list of samples for each field."""
+    named = isinstance(batch, Mapping)
+    columns = list(batch.values()) if named else list(batch) if isinstance(batch, tuple) else [batch]
+    sizes = [len(column) for column in columns]
+    if not sizes or len(set(sizes)) > 1 or not sizes[0]:
+        raise ValueError(
+            f"a callback's batch must hold one array or list of samples for each field, all of one length above 0, got "
+            f"lengths {sizes}; write raise StopIteration to end the epoch"
+        )
+    if named:
+        return [dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True)]
+    return list(zip(*columns, strict=True)) if isinstance(batch, tuple) else list(batch)

@@ -1,0 +1,144 @@
+"""The reading of an iterable: workers make whole batches in turn."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ..batch import Columns
+from ..errors import StateMismatchError
+from ..order import Rows
+from ..source import Failed, Lent, Pass, Reading
+from ..workers import Task, WorkerPool
+from .call import call
+from .iterable_job import IterableNote, IterablePass, IterableRead
+from .reading import failure_of, smallest
+from .snapshot import Snapshot, Standing
+from .source import PythonSource, size_of
+
+_passes = itertools.count()
+
+
+class IterableReading(Reading):
+    """Reads one pass over an iterable, from where `Pass.start.snapshot` says.
+
+    Args:
+        source: the source to read.
+        pass_: the pass.
+        dataset: the iterable's name, for messages.
+        shard: how workers and ranks share it.
+    """
+
+    def __init__(self, source: PythonSource, pass_: Pass, dataset: str, shard: str) -> None:
+        self._source, self._pass, self._dataset, self._shard = source, pass_, dataset, shard
+        self._pool: WorkerPool | None = None
+        self._count = max(1, source.pools.options.num_workers)
+        self._number = next(_passes)  # a pass may be begun twice
+        self._smallest = smallest(source, pass_)
+        begin: Snapshot = pass_.start.snapshot or Snapshot(0, (Standing(0, None, False),) * self._count, None)
+        self._turn, self._workers = begin.turn, list(begin.workers)
+        # Where the dataset shares itself among ranks, only this rank can go on with its state.
+        self._rank = list(pass_.shard) if shard == "none" else None
+        if pass_.start.snapshot is not None and begin.rank != self._rank:
+            here, there = _as_words(self._rank), _as_words(begin.rank)
+            raise StateMismatchError(
+                f"rank: expected {here}, got {there}: with shard='none' each rank has a state of its own"
+            )
+        if any(worker.taken and worker.state is None and not worker.ended for worker in self._workers):
+            warnings.warn(
+                f"{dataset} has no state_dict: {sum(worker.taken for worker in self._workers)} samples are iterated "
+                "again to go on there",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if not source.inline:
+            self._pool = source.pools.started()
+
+    def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
+        """Read the batches of all workers, in turn."""
+        return self._from_here(rows) if self._pool is None else self._from_workers(rows, self._pool)
+
+    def read(self, rows: Rows) -> Columns:
+        """Raise: an iterable gives each sample once."""
+        raise TypeError("a sample of an iterable can't be read again")
+
+    def close(self) -> None:
+        """Give the workers back."""
+        if self._pool is not None:
+            self._source.pools.give_back(self._pool)
+
+    def cancel(self) -> None:
+        """End the stream without waiting for the workers."""
+        if self._pool is not None:
+            self._pool.cancel()
+
+    def _request(self, worker: int) -> IterableRead:
+        pass_ = self._pass
+        part = IterablePass(pass_.seed, pass_.key, worker, self._count, *pass_.shard, self._number)
+        return IterableRead(part, pass_.batch_size, self._workers[worker], self._source.description)
+
+    def _turns(self) -> Iterator[int]:
+        """Give the workers in turn, and pass over those that have ended."""
+        for worker in itertools.islice(itertools.cycle(range(self._count)), self._turn, None):
+            if all(one.ended for one in self._workers):
+                return
+            if not self._workers[worker].ended:
+                yield worker
+
+    def _take(self, worker: int, columns: Columns, note: IterableNote) -> Columns:
+        """Take a worker's answer: its columns, and where it stands now."""
+        ranks = self._pass.shard.world_size
+        if note.asked and self._shard == "auto" and ranks > 1:
+            self._source.warn_once(
+                f"{self._dataset} shares itself among workers, and each rank takes every {ranks}th sample of that: "
+                "if it knows of ranks too, write shard='none'"
+            )
+        self._workers[worker] = note.standing
+        # The ranks after this one may have had a sample less: all of them drop such a batch, or none.
+        if note.uneven and self._pass.drop_last and ranks > 1 and self._shard != "none":
+            return {}
+        return columns
+
+    def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
+        snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
+        return Lent(columns, release, snapshot)
+
+    def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Failed | Exception]:
+        asked = iter(rows)
+        tasks = (Task(number, self._request(worker), worker) for number, worker in enumerate(self._turns()))
+        try:
+            for result in pool.run(tasks):
+                if result.error is not None:
+                    if next(asked, None) is not None:
+                        yield failure_of(result)
+                    continue
+                columns = self._take(result.worker, result.columns, result.note)
+                if size_of(columns) < self._smallest:
+                    result.release()
+                    continue
+                if next(asked, None) is None:
+                    return
+                yield self._give(columns, result.worker, result.release)
+        finally:
+            self._source.pools.give_back(pool)
+
+    def _from_here(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
+        job, asked = self._source.pools.job, iter(rows)
+        while not self._workers[0].ended:
+            answer = call(job.read, self._request(0))
+            if isinstance(answer, Failed):
+                if next(asked, None) is not None:
+                    yield answer
+                continue
+            columns = self._take(0, *answer)
+            if size_of(columns) < self._smallest:
+                return
+            if next(asked, None) is None:
+                return
+            yield self._give(columns, 0)
+
+
+def _as_words(rank: Any) -> str:
+    return f"{rank[0]} of {rank[1]}" if isinstance(rank, list) and len(rank) == 2 else "one of all ranks"

@@ -1,0 +1,197 @@
+"""The base of sources whose samples are made by Python code."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+from ..batch import Columns, Kind
+from ..fields import ALWAYS, Fields
+from ..options import Options
+from ..order import Endless, Order
+from ..source import Failed, Source
+from ..workers import Job, Task
+from .call import call, failed
+from .pools import Pools, WorkerOptions
+from .sample import Description, Structure
+
+
+class PythonSource(Source):
+    """Base of sources whose samples are made by Python code, in worker processes or in the caller's thread.
+
+    The first sample shows the structure of all; it is made when the structure is asked for.  `bind` gives the source
+    of one loader, which has the loader's workers.  Without a loader, everything happens in the caller's thread.
+
+    Args:
+        fields: names for a sample's values, and index or valid among them; None: names from the first sample.
+        ragged: arrays that always leave as `Padded`.
+    """
+
+    described = False
+    num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
+
+    def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
+        for name, value in {"fields": fields, "ragged": ragged}.items():
+            if isinstance(value, str):
+                raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
+        self._names = None if fields is None else tuple(fields)
+        self.ragged = tuple(ragged)
+        self._description: Description | None = None
+        self._pools: Pools | None = None
+        self._warned: set[str] = set()
+
+    # Subclasses define
+
+    def job(self) -> Job:
+        """Make the code that runs in the workers; it has an attribute `dataset`."""
+        raise NotImplementedError
+
+    def describe_request(self) -> Any:
+        """Make the request for `Job.describe`, which returns a `Description`, or None where there is no sample."""
+        raise NotImplementedError
+
+    # For a loader
+
+    def bind(self, options: Options) -> Self:
+        """Make a copy that reads with a loader's workers; several loaders may share one source.
+
+        Raises:
+            ValueError: it is empty, or it can't do what the options ask for.
+        """
+        if self.endless and options.pad_last:
+            raise ValueError(
+                f"{type(self).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
+            )
+        if self.endless and options.on_bad_sample != "raise":
+            raise ValueError(
+                f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
+                "and let the code that makes the samples choose"
+            )
+        if not self.endless and not len(self):
+            raise ValueError("the dataset is empty")
+        bound = copy.copy(self)
+        bound._warned = set()
+        bound._pools = Pools(WorkerOptions.of(options), bound.job())
+        return bound
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        if not self.endless:
+            return super().order(shuffle, sampler)
+        if shuffle or sampler is not None:
+            raise ValueError(f"{type(self).__name__} gives samples in its own order: leave shuffle and sampler out")
+        return Endless(self.num_samples, self.whole_batches)
+
+    def start(self) -> None:
+        if not self.inline:
+            self.pools.start()
+
+    def close(self) -> None:
+        self.pools.close()
+
+    # Workers
+
+    @property
+    def pools(self) -> Pools:
+        """The loader's worker processes; without a loader there are none."""
+        if self._pools is None:
+            self._pools = Pools(WorkerOptions(), self.job())
+        return self._pools
+
+    @property
+    def inline(self) -> bool:  # type: ignore[override]  # it follows from the options
+        """Whether samples are made in the caller's thread, whose random generators are used and put back."""
+        return not self.pools.options.num_workers
+
+    @property
+    def watched(self) -> bool:  # type: ignore[override]
+        """Whether a pool watches the time of each sample."""
+        return not self.inline
+
+    # Fields
+
+    @property
+    def description(self) -> Description:
+        """The description of the first sample, which all others must be like.
+
+        Raises:
+            ValueError: there is no sample, or `ragged` names a field that is not there.
+            Exception: of the user's code, as it is, with the sample and the worker as a note.
+        """
+        if self._description is None:
+            found = self._describe_here() if self.inline else self._describe_in_workers()
+            if found is None:
+                raise ValueError("the iterable is empty: it gave no sample")
+            kinds = found.structure.kinds
+            if unknown := [name for name in self.ragged if name not in kinds]:
+                raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
+            self._description = found
+        return self._description
+
+    def _describe_here(self) -> Description | None:
+        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request())
+        if isinstance(found, Failed):
+            raise found.error
+        return found
+
+    def _describe_in_workers(self) -> Description | None:
+        found: Description | None = None
+        pool = self.pools.lease()
+        try:
+            # The first worker knows; of an iterable it may have no sample.
+            for worker in range(pool.num_workers):
+                (result,) = pool.run([Task(worker, self.describe_request(), worker, describe=True)])
+                if result.error is not None:
+                    raise failed(result.error, result.index, result.worker).error
+                found = result.note
+                if found is not None:
+                    break
+        finally:
+            self.pools.keep(pool)  # a pass will need it soon
+        return found
+
+    @property
+    def structure(self) -> Structure:
+        """The structure of a sample."""
+        return self.description.structure
+
+    def _fields(self) -> Fields:
+        kinds = {**ALWAYS, **self.structure.kinds}
+        names = tuple(self.structure.kinds) if self._names is None else self._names
+        return Fields(names, {name: kinds[name] for name in names})
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]  # the first sample shows them
+        """The names of a sample's parts."""
+        return self._names or self._fields().names
+
+    @property
+    def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
+        """The kind of each field."""
+        return self._fields().kinds
+
+    def uniform(self, name: str) -> bool | None:
+        """Whether all samples of a field have one shape: numbers do, encoded images and ragged fields do not.
+
+        None: each batch shows it.
+        """
+        if self.kinds[name] in ("array", "image") and name not in self.ragged:
+            return None
+        return self.kinds[name] == "number"
+
+    def rebuild(self, batch: dict[str, Any]) -> Any:
+        """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""
+        beside = set(ALWAYS) & set(self._names or ())
+        return tuple(batch.values()) if beside else self.structure.rebuild(batch)
+
+    def warn_once(self, text: str) -> None:
+        """Warn, once for all passes."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def size_of(columns: Columns) -> int:
+    """Count the samples in columns."""
+    return max(map(len, columns.values()), default=0)

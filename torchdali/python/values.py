@@ -1,0 +1,126 @@
+"""Values of Python samples: their kinds, their forms, and what they become in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..batch import Column, Kind, Objects
+from ..pillow import is_image_file
+from ..signature import Form, kind_of
+
+BYTES = Form("array", np.dtype(np.uint8), 1)
+"""The form of bytes that are no image file."""
+
+_NUMBERS = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+"""Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
+
+
+def form_of(value: Any) -> Form:
+    """Tell the kind and the form of a value.
+
+    Raises:
+        TypeError: a tensor of a dtype that numpy has not.
+    """
+    kind = _kind_of(value)
+    if kind == "array":
+        return Form.of(kind, _as_array(value))
+    pixels = _as_pixels(value, grey=True) if kind == "image" else None
+    return Form(kind) if pixels is None else Form.of(kind, pixels)
+
+
+def convert(name: str, form: Form, value: Any) -> Any:
+    """Convert a value for its column.
+
+    Args:
+        name: the field.
+        form: the form of the first sample's value.
+        value: the value.
+
+    Returns:
+        Numbers and objects as they are, other values as numpy arrays, images as [H, W, C].
+
+    Raises:
+        FieldTypeError: the value has another kind or form.
+    """
+    kind = form.kind
+    if kind == "object":
+        return value
+    if kind == "number":
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            plain = value.dtype in (torch.bool, torch.int64, torch.float64)
+            return value.item() if plain else _as_array(value).reshape(())[()]
+        if isinstance(value, (bool, int, float, np.generic)) or (isinstance(value, np.ndarray) and not value.ndim):
+            return value
+    elif kind == "image":
+        pixels = _as_pixels(value, grey=form.channels != 3)
+        if pixels is not None:
+            if pixels.shape[2] == form.channels:
+                return pixels
+            raise form.error(name, Form.of("image", pixels))
+    elif isinstance(value, (bytes, bytearray, memoryview, np.ndarray, torch.Tensor)) or _is_picture(value):
+        array = _as_array(value)
+        found = Form.of("array", array)
+        if found == (BYTES if kind == "encoded" else form):
+            return array
+        raise form.error(name, found)
+    raise form.error(name, value)
+
+
+def column_of(kind: Kind, values: list[Any]) -> Column:
+    """Make a column of converted values."""
+    return np.array(values) if kind == "number" else Objects(values) if kind == "object" else values
+
+
+def _kind_of(value: Any) -> Kind:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "encoded" if is_image_file(np.frombuffer(value, np.uint8)) else "array"
+    if _is_picture(value):
+        return "array" if value.mode in _NUMBERS else "image"
+    if isinstance(value, torch.Tensor) and value.ndim:
+        image = value.dtype == torch.uint8 and value.ndim == 3 and value.shape[0] in (1, 3)
+        return "image" if image and type(value).__name__ != "Mask" else "array"
+    kind = kind_of(value)
+    if kind == "array" and value.dtype == np.uint8 and value.ndim == 1 and is_image_file(value):
+        return "encoded"
+    return kind
+
+
+def _is_picture(value: Any) -> bool:
+    """Whether a value is a PIL image; without importing Pillow."""
+    return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in type(value).__mro__)
+
+
+def _as_array(value: Any) -> NDArray[Any]:
+    if isinstance(value, torch.Tensor):
+        if value.dtype == torch.bfloat16:
+            raise TypeError("a tensor of bfloat16 cannot travel: give float32, and convert the batch")
+        array: NDArray[Any] = value.detach().cpu().numpy()
+        return array
+    if _is_picture(value):
+        return np.array(value, np.int32) if value.mode.startswith("I") else np.array(value)
+    return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else np.asarray(value)
+
+
+def _as_pixels(value: Any, grey: bool) -> NDArray[np.uint8] | None:
+    """Convert an image to uint8 [H, W, C]; None for other values.
+
+    Args:
+        value: a PIL image, an array [H, W, C], or a tensor [C, H, W].
+        grey: a grey PIL image stays grey; otherwise it becomes RGB.
+    """
+    if _is_picture(value):
+        if value.mode in _NUMBERS:
+            return None
+        keep = value.mode == "RGB" or (value.mode == "L" and grey)
+        return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
+    if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 3:
+        array: NDArray[np.uint8] = value.permute(1, 2, 0).contiguous().cpu().numpy()
+        return array
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3:
+        # torch warns of memory that is not writable.
+        return np.ascontiguousarray(value) if value.flags.writeable else value.copy()
+    return None
