@@ -127,7 +127,8 @@ _RIFF_CHUNK = struct.Struct("<4sI").unpack_from
 
 # JPEG
 
-_TABLES = frozenset([0xFFDB, 0xFFC4, 0xFFDD, 0xFFFE, *range(0xFFE3, 0xFFED), 0xFFEF])
+# Tables, restart intervals, comments, and application segments that neither decoder looks into.
+_PASSED = frozenset([0xFFDB, 0xFFC4, 0xFFDD, 0xFFFE, *range(0xFFE3, 0xFFED), 0xFFEF])
 _FRAMES = frozenset([0xFFC0, 0xFFC1, 0xFFC2])  # baseline, extended and progressive, with Huffman codes
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
@@ -140,7 +141,7 @@ def _jpeg(view: memoryview) -> Header:
     at = 2
     while True:
         marker, length = _TWO_SHORTS(view, at)
-        if marker in _TABLES:
+        if marker in _PASSED:
             pass
         elif marker in _FRAMES:
             bits, rows, columns, components = _FRAME(view, at + 4)
@@ -163,9 +164,8 @@ def _jpeg(view: memoryview) -> Header:
             kind = bytes(view[at + 4 : at + 8])
             clean = clean and kind != b"MPF\0" and (length >= 16 or kind != b"ICC_")
         elif marker == 0xFFED:
-            clean = (
-                clean and bytes(view[at + length - 4 : at + length]) != b"8BIM"
-            )  # Pillow gives up where it ends there
+            # Pillow gives up where the segment ends after such a word.
+            clean = clean and bytes(view[at + length - 4 : at + length]) != b"8BIM"
         elif marker == 0xFFEE:
             clean = clean and length >= 14
         else:
