@@ -24,6 +24,7 @@ from .iterator import LoaderIterator, OpenPass
 from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
+from .pillow import MAX_PIXELS
 from .python import as_source
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
@@ -62,6 +63,8 @@ class DataLoader:
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
+            Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
             must fit the dtype of each field that may be ragged.
@@ -111,6 +114,7 @@ class DataLoader:
         engine: Engine = "auto",
         output: Output = "tuple",
         on_bad_sample: OnBadSample = "raise",
+        max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
@@ -144,6 +148,7 @@ class DataLoader:
             engine=engine,
             output=output,
             on_bad_sample=on_bad_sample,
+            max_pixels=max_pixels,
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
@@ -390,6 +395,7 @@ class DataLoader:
             prefetch=options.prefetch,
             padding=options.padding,
             policy=options.on_bad_sample,
+            max_pixels=options.max_pixels,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.
         steps = self._order.epoch(self.seed, start).steps(start, batching)

@@ -12,6 +12,7 @@ from .batch import BadSample
 from .checks import flag, integer, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
+from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -56,6 +57,7 @@ class Options:
     engine: Engine = "auto"
     output: Output = "tuple"
     on_bad_sample: OnBadSample = "raise"
+    max_pixels: int | None = MAX_PIXELS
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
@@ -80,6 +82,8 @@ class Options:
         self._set("prefetch_factor", integer("prefetch_factor", self.prefetch_factor, 0))
         if self.num_threads is not None:
             self._set("num_threads", integer("num_threads", self.num_threads, 1))
+        if self.max_pixels is not None:
+            self._set("max_pixels", integer("max_pixels", self.max_pixels, 1))
         for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers"):
             self._set(name, flag(name, getattr(self, name)))
         one_of("engine", self.engine, ("auto", "eager", "pipeline", "debug"))
