@@ -278,7 +278,9 @@ class DataLoader:
         return pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on there with the next pass.  An iterator that has not begun goes there too.
+        """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
+
+        An iterator that has not begun goes there too.  After a state of an epoch's end, an open pass ends.
 
         Args:
             state_dict: from `state_dict`, of any number of ranks, batch size or engine.
@@ -408,6 +410,7 @@ class DataLoader:
             run=run,
             start=start,
             move=partial(self._progress.move, number),
+            loaded=partial(self._progress.loaded, number),
             form=self._form,
             bad_samples=self.bad_samples,
             timeout=None if self.source.watched else options.timeout or None,
