@@ -129,6 +129,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_equal_pixels(pictures, name):
     """uint8 images bit for bit, floats to 1e-6."""
@@ -259,6 +260,7 @@ def ramp(tmp_path_factory) -> datasets.ImageFolder:
     return dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [v1, v2])
 def test_distributions_through_the_loader(ramp, module):
     """Where crops lie, and what flips and colours do, read from pixels."""
