@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .batch import BadSample, Padded
+from .batch import BadSample, Collated, Padded
 from .engine.run import Run
 from .errors import forget_frames
 from .state import Position
@@ -155,6 +155,8 @@ def _pull(opened: OpenPass) -> Any:
 def _pinned(value: Any) -> Any:
     if isinstance(value, Padded):
         return Padded(*map(_pinned, value))
+    if isinstance(value, Collated):
+        return value.map(_pinned)
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
@@ -162,6 +164,15 @@ def _pinned(value: Any) -> Any:
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
     for value in batch.values():
+        if isinstance(value, Collated):
+            if torch.cuda.is_available():
+                value.map(_record)
+            continue
         for tensor in value if isinstance(value, Padded) else (value,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+            _record(tensor)
+
+
+def _record(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        value.record_stream(torch.cuda.current_stream(value.device))
+    return value

@@ -106,7 +106,9 @@ class Repair:
             )
         work.samples, work.valid = Rows(indices, keys), valid
         try:
-            self._complete(work, join(parts))
+            # A batch that collate_fn makes can't be joined from parts: it is made of the samples that are left.
+            fetcher = self._fetcher
+            self._complete(work, fetcher.reading.read(work.samples) if fetcher.source.collated else join(parts))
         except TorchDaliError:
             raise
         except Exception as again:
