@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import Columns
-from ..errors import leave_frame
+from ..errors import leave_frame, let_through
 from ..fields import Fields
 from ..order import Rows, Step
 from ..pillow import readable, transcode
@@ -58,6 +58,7 @@ class Fetcher:
                     else:
                         self._fill(work, columns)
                 except Exception as error:
+                    let_through(error)
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work

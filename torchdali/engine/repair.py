@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
-from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
+from ..errors import (
+    BadSampleError,
+    EngineError,
+    FieldTypeError,
+    TorchDaliError,
+    TransformError,
+    first_line,
+    let_through,
+)
 from ..order import Rows
 from ..pillow import readable, transcode
 from ..rand import Key, Rand
@@ -74,6 +82,7 @@ class Repair:
         try:
             self._mend(work, error)
         except Exception as final:
+            let_through(final)
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
@@ -109,6 +118,7 @@ class Repair:
         except TorchDaliError:
             raise
         except Exception as again:
+            let_through(again)
             raise EngineError(
                 f"a batch failed, though each of its samples passes alone: {first_line(again)}"
             ) from again
@@ -127,6 +137,7 @@ class Repair:
         try:
             columns = self._read(work, rows)
         except Exception as error:
+            let_through(error)
             if _final(error, read=False):
                 raise
             return Diagnosis(error, "read")
@@ -136,12 +147,14 @@ class Repair:
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             if not encoded or all(self._decodes(columns[name]) for name in encoded):
                 return Diagnosis(error, "transform")
             cause = error
         try:
             repaired = columns | {name: [transcode(data) for data in columns[name]] for name in encoded}
         except Exception as pillow:
+            let_through(pillow)
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")
         try:
@@ -149,6 +162,7 @@ class Repair:
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             return Diagnosis(error, "transform")
         return Diagnosis(columns=repaired, repaired=True)
 

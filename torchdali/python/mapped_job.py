@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..errors import let_through
 from ..seeding import seeded
 from ..workers import Answer
 from .sample import Description, Structure
@@ -63,7 +64,8 @@ class MapJob:
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
                 structure = Structure.of(self._sample(other, progress), request.fields)
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {
                 leaf.form.kind
@@ -80,7 +82,8 @@ class MapJob:
             seeded(0, 0, other)
             try:
                 return self.dataset[other]
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 continue
         progress(index)
         seeded(0, 0, index)
