@@ -19,8 +19,12 @@ Wrong arguments are plain `ValueError` and `TypeError`, as in torch.
 
 from __future__ import annotations
 
+import functools
 import signal
+import threading
 import traceback
+from types import CodeType
+from typing import Any
 
 
 class TorchDaliError(Exception):
@@ -207,3 +211,46 @@ def forget_frames(error: BaseException | None) -> None:
         seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+def let_through(error: BaseException) -> None:
+    """Raise the exception of a signal handler that is in an error: it is for the caller, and no fault of a sample.
+
+    Every `except Exception` around user code, or around a wait in the caller's thread, begins with it.
+    """
+    found = interruption(error)
+    if found is not None:
+        raise found
+
+
+def interruption(error: BaseException) -> BaseException | None:
+    """Find the exception of a signal handler in an error and its causes; None where there is none.
+
+    A handler that is set only while a sample is made, such as a time limit's, is the sample's own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None  # handlers run in no other thread
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        trace = found.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in handlers:
+                return found
+            trace = trace.tb_next
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _code(handler: Any) -> CodeType | None:
+    """The code of a signal handler: a function, a method, a partial or an object that can be called."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or one that Python does not know
+        return None
+    if not hasattr(handler, "__code__"):
+        handler = handler.__call__
+    code = getattr(handler, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -12,7 +12,7 @@ import torch
 
 from .batch import BadSample, Collated, Padded
 from .engine.run import Run
-from .errors import forget_frames
+from .errors import forget_frames, let_through
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
@@ -131,7 +131,11 @@ class LoaderIterator:
         if isinstance(work, Exception):
             raise work
         if self._told is not None and opened.ends_unseen:
-            self._ahead = _pull(opened)
+            try:
+                self._ahead = _pull(opened)
+            except BaseException:
+                self._ahead = work  # not lost
+                raise
         return work
 
     def _end(self) -> None:
@@ -149,6 +153,7 @@ def _pull(opened: OpenPass) -> Any:
     try:
         return opened.run.next(opened.timeout)
     except Exception as error:
+        let_through(error)
         return error
 
 

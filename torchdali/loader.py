@@ -373,7 +373,7 @@ class DataLoader:
         return self._order.batching(options.samples, shard, options.drop_last, options.pad_last)
 
     def _agree(self, start: Position, device: torch.device) -> None:
-        """Make sure that all ranks stand at the same place of the same stream; a collective."""
+        """Make sure that all ranks stand at the same place of the same stream; all come."""
         options = self.options
         group = distributed.resolve_group(options.shard, options.mesh, options.process_group)
         if group is not None:
@@ -381,7 +381,7 @@ class DataLoader:
             facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
             if self.source.endless:
                 del facts["samples_seen"]  # each rank counts its own
-            check_agreement(facts, group, gpu=distributed.own_gpu(device), device=device)
+            check_agreement(facts, group, gpu=distributed.own_gpu(device))
 
     def _begin(self) -> OpenPass:
         """Start a pass; everything that depends on this process is looked up here."""

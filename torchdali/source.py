@@ -19,7 +19,7 @@ import torch
 from .batch import Columns, Kind, join
 from .distributed import Shard
 from .drawn import Drawn
-from .errors import StateMismatchError, leave_frame
+from .errors import StateMismatchError, leave_frame, let_through
 from .options import Options
 from .order import Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -259,6 +259,7 @@ class DirectReading(Reading):
                     else:
                         columns = join(list(threads.map(self._read, np.array_split(indices, parts))))
                 except Exception as error:
+                    let_through(error)
                     yield leave_frame(error)
                     continue
                 wait = (time.perf_counter() - begin) * parts / len(indices)

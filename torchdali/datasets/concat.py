@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
+from ..errors import let_through
 from ..fields import BESIDE, Fields
 from ..fingerprint import digest
 from ..signature import Form
@@ -108,7 +109,8 @@ class ConcatDataset(MapDataset):
         for number, dataset in enumerate(self.datasets):
             try:
                 columns = dataset.read_columns([0], [name for name in names if name not in BESIDE])
-            except Exception:  # a damaged sample is met when it is read, where the loader knows what to do
+            except Exception as error:  # a damaged sample is met when it is read, where the loader knows what to do
+                let_through(error)
                 continue
             for name, column in columns.items():
                 form, first = forms.setdefault(name, (Form.of(self.kinds[name], column[0]), f"dataset {number}"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..batch import Columns
-from ..errors import leave_frame
+from ..errors import leave_frame, let_through
 from ..fields import Fields
 from ..formats.image import make_readable
 from ..order import Rows, Step
@@ -59,6 +59,7 @@ class Fetcher:
                     else:
                         self._fill(work, columns)
                 except Exception as error:
+                    let_through(error)
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
-from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
+from ..errors import (
+    BadSampleError,
+    EngineError,
+    FieldTypeError,
+    TorchDaliError,
+    TransformError,
+    first_line,
+    let_through,
+)
 from ..formats.image import check_header, readable
 from ..order import Rows
 from ..pillow import transcode
@@ -75,6 +83,7 @@ class Repair:
         try:
             self._mend(work, error)
         except Exception as final:
+            let_through(final)
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
@@ -112,6 +121,7 @@ class Repair:
         except TorchDaliError:
             raise
         except Exception as again:
+            let_through(again)
             raise EngineError(
                 f"a batch failed, though each of its samples passes alone: {first_line(again)}"
             ) from again
@@ -130,6 +140,7 @@ class Repair:
         try:
             columns = self._read(work, rows)
         except Exception as error:
+            let_through(error)
             if _final(error, read=False):
                 raise
             return Diagnosis(error, "read")
@@ -145,12 +156,14 @@ class Repair:
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             if not encoded or all(self._decodes(columns[name]) for name in encoded):
                 return Diagnosis(error, "transform")
             cause = error
         try:
             repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
         except Exception as pillow:
+            let_through(pillow)
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")
         try:
@@ -158,6 +171,7 @@ class Repair:
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             return Diagnosis(error, "transform")
         return Diagnosis(columns=repaired, repaired=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..batch import Columns
+from ..errors import let_through
 from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
@@ -180,6 +181,7 @@ class IterableJob:
         except StopIteration:
             return True
         except Exception as error:  # it belongs to the next batch: this one is whole
+            let_through(error)
             self._failed = error
         return False
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
+from ..errors import let_through
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
@@ -93,7 +94,8 @@ class MapJob:
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
                 structure = Structure.of(self._sample(other, progress), request.fields)
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {
                 leaf.form.kind
@@ -110,7 +112,8 @@ class MapJob:
             seeded(0, 0, other)
             try:
                 return self._one(other)
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 continue
         progress(index)
         seeded(0, 0, index)

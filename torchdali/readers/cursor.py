@@ -10,7 +10,7 @@ import torch
 
 from .. import _dali
 from ..batch import Column
-from ..errors import ReaderError, first_line
+from ..errors import ReaderError, first_line, let_through
 
 
 class MakeReader(Protocol):
@@ -68,6 +68,7 @@ class Cursor:
         except ReaderError:
             raise
         except Exception as error:
+            let_through(error)
             raise ReaderError(_reason(error)) from error
 
     def _values(self, output: _dali.Output) -> Column:

@@ -15,7 +15,7 @@ import torch
 
 from .. import _dali
 from ..batch import Column, Columns
-from ..errors import ReaderError, leave_frame
+from ..errors import ReaderError, leave_frame, let_through
 from ..order import Epoch, Indices, Order, Rows, own_rows
 from ..rand import Key, derive
 from ..source import Pass, Reading
@@ -112,6 +112,7 @@ class ShardedReading(Reading):
                     chunk = part
                     columns = self._columns(indices, cursors, context, chunk)
             except Exception as error:
+                let_through(error)
                 cursors.clear()  # a reader is dead after an error
                 yield leave_frame(self._explain(error, indices) if isinstance(error, ReaderError) else error)
                 continue
