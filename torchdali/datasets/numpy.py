@@ -55,17 +55,18 @@ class NumpyDataset(MapDataset):
         self.paths = _find(paths, self._options)
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
-        kinds: dict[str, Kind] = {"array": "array"}
+        self._form: Form | None = None
+        first = self._load(0)
+        self._form = Form.of("array", first, fixed_shape=not ragged)
+        kinds: dict[str, Kind] = {"array": "array" if first.ndim else "number"}
         self.labels: Column | None = None
         if labels is not None:
             self.labels, kinds["label"] = as_column("labels", labels)
         self._uniform = {
-            "array": not ragged,
+            "array": not ragged or not first.ndim,
             "label": self.labels is not None and same_shape(self.labels, kinds["label"]),
         }
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
-        self._form: Form | None = None
-        self._form = Form.of("array", self._load(0), fixed_shape=not ragged)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:

@@ -12,11 +12,9 @@ import os
 import shutil
 import tempfile
 import warnings
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +49,7 @@ def cached_index(storage: Storage, kind: str, build: Callable[[], Index], index_
         return found
     built = build()
     assert not any(array.dtype.hasobject for array in built.values()), "it would be pickled"
-    arrays: dict[str, Any] = {_VERSION: np.array(storage.version), **built}
+    arrays: dict[str, Any] = {_VERSION: np.array(storage.version), _DIGEST: np.array(digest(built)), **built}
     try:
         _write(file, lambda output: np.savez(output, **arrays))
     except OSError as error:
@@ -82,14 +80,14 @@ def index_file(path: str, kind: str, make: Callable[[], str], *more: Any, index_
     folder = cache_folder(index_dir)
     name = f"{kind}-{digest(os.path.abspath(path), open_storage(path).version, *more)}.idx"
     file = folder / name
-    if file.is_file():
+    if _holds(file):
         return os.fspath(file)
     instead = _temporary.get(folder)
-    if instead is not None and (instead / name).is_file():
+    if instead is not None and _holds(instead / name):
         return os.fspath(instead / name)
     content = make().encode("utf-8", "surrogateescape")
     try:
-        _write(file, lambda output: output.write(content))
+        _keep(file, content)
     except OSError as error:
         if instead is None or not instead.is_dir():
             instead = _temporary[folder] = _temporary_folder(os.getpid())
@@ -100,7 +98,7 @@ def index_file(path: str, kind: str, make: Callable[[], str], *more: Any, index_
                 stacklevel=3,
             )
         file = instead / name
-        _write(file, lambda output: output.write(content))
+        _keep(file, content)
     return os.fspath(file)
 
 
@@ -140,18 +138,53 @@ def _write(file: Path, write: Callable[[IO[bytes]], Any]) -> None:
         raise
 
 
-_VERSION = "version"
+_VERSION, _DIGEST = "version", "digest"
 
 
 def _load(file: Path, version: str) -> Index | None:
-    """Read an index; None where there is none, or only one of another version of the file."""
+    """Read an index; None where there is none, or only a damaged one or one of another version of the file."""
     try:
         with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            if str(stored[_VERSION]) != version:
+            if _DIGEST not in stored.files or str(stored[_VERSION]) != version:
                 return None
-            return {name: stored[name] for name in stored.files if name != _VERSION}
+            index = {name: stored[name] for name in stored.files if name not in (_VERSION, _DIGEST)}
+            if str(stored[_DIGEST]) != digest(index):
+                raise ValueError("its digest is another one")
+            return index
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, NotImplementedError, BadZipFile, zlib.error) as e:
-        warnings.warn(f"the index {file} is damaged and is made again: {e}", RuntimeWarning, stacklevel=3)
+    except Exception as error:  # numpy and zipfile raise anything for a damaged file
+        _warn_damaged(file, error)
         return None
+
+
+def _holds(file: Path) -> bool:
+    """Tell whether a text index exists and is whole; a file beside it holds its digest."""
+    try:
+        kept = _digest_file(file).read_text()
+        if kept == digest(file.read_bytes()):
+            return True
+        raise ValueError("its digest is another one")
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # there is none, or one without a digest, from an older version
+    except (OSError, ValueError) as error:
+        _warn_damaged(file, error)
+        return False
+
+
+def _digest_file(file: Path) -> Path:
+    return file.with_suffix(".digest")
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Write a text index and its digest.
+
+    Raises:
+        OSError: their folder can't be made or written.
+    """
+    _write(file, lambda output: output.write(content))
+    _write(_digest_file(file), lambda output: output.write(digest(content).encode()))
+
+
+def _warn_damaged(file: Path, error: Exception) -> None:
+    warnings.warn(f"the index {file} is damaged and is made again: {error}", RuntimeWarning, stacklevel=4)

@@ -204,7 +204,7 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
         document = strict_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, byte {len(text[: error.pos].encode())}: not JSON: {error.msg}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path}: an object with images and annotations was expected, got {document!r:.100}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+MOST_AXES = 999  # the standard's
 BLOCK = 2880  # bytes
 
 
@@ -20,7 +21,7 @@ def count_hdus(path: str) -> int:
             file.seek(start)
             try:
                 size = _hdu_size(file.read(BLOCK), file)
-            except (KeyError, ValueError) as error:
+            except (KeyError, ValueError, OverflowError) as error:
                 raise ValueError(f"{path}, byte {start}: a FITS header with a size was expected: {error}") from None
             if size is None:
                 if not found:
@@ -43,7 +44,10 @@ def _hdu_size(block: bytes, file: Any) -> int | None:
         for at in range(0, BLOCK, 80):
             card = block[at : at + 80].decode("latin-1")
             if card[:8] == "END     ":
-                shape = [int(values[f"NAXIS{axis}"]) for axis in range(1, int(values.get("NAXIS", 0)) + 1)]
+                axes = int(values.get("NAXIS", 0))
+                if not 0 <= axes <= MOST_AXES:
+                    raise ValueError(f"NAXIS must be in [0, {MOST_AXES}], got {axes}")
+                shape = [int(values[f"NAXIS{axis}"]) for axis in range(1, axes + 1)]
                 elements = 1 if shape else 0
                 for extent in shape:
                     elements *= extent

@@ -46,7 +46,7 @@ def read_manifest(path: str, needed: Sequence[str]) -> Iterator[Entry]:
                 continue
             try:
                 entry = strict_json(line.decode())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where}: not JSON: {error}") from None
             if not isinstance(entry, dict):
                 raise ValueError(f"{where}: an object was expected, got {entry!r:.100}")

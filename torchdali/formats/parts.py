@@ -88,7 +88,7 @@ def as_integer(data: Bytes) -> int:
     """Parse an integer in text."""
     text = data.tobytes()
     try:
-        number = int(text)
+        number = int(text)  # Python refuses more than 4,300 digits, which would take long
     except ValueError:
         raise ValueError(f"an integer in text was expected, got {_excerpt(text)}") from None
     if not -(1 << 63) <= number < 1 << 63:
@@ -109,7 +109,7 @@ def as_json(data: Bytes) -> Any:
     """Parse a JSON document."""
     try:
         return json.loads(data.tobytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"JSON was expected: {error}") from None
 
 

@@ -145,12 +145,12 @@ def wds_index(file: Storage, tar: Storage) -> Index:
         raise ValueError(f"{file.path} is cut off: {int(version[1])} samples expected, got {len(lines)}")
     keys, endings, places = [], [], []
     for number, line in enumerate(lines):
-        parts = [*_WDS_PART.finditer(line)]
-        if not parts or parts[-1].end() != len(line):
+        parts = _wds_parts(line)
+        if not parts or not all(name for *_, name in parts):
             raise ValueError(
                 f"'ending offset size name' were expected in line {number + 2} of {file.path}, got {line!r}"
             )
-        for ending, offset, size, name in (part.groups() for part in parts):
+        for ending, offset, size, name in parts:
             name = _WDS_ESCAPE.sub(lambda code: bytes([int(code[1], 8)]), name)
             keys.append(name[: len(name) - len(ending) - 1])
             endings.append(ending)
@@ -163,5 +163,17 @@ def wds_index(file: Storage, tar: Storage) -> Index:
     return grouped(tar, keys, endings, table[:, 0], table[:, 1])
 
 
-_WDS_PART = re.compile(rb"(\S+) (\d+) (\d+) (.+?)(?: (?=\S+ \d+ \d+ )|$)")
+def _wds_parts(line: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Split a line into (ending, offset, size, name), in one pass over it: names may hold blanks."""
+    parts, head = [], _WDS_HEAD.match(line)
+    while head is not None:
+        following = _WDS_NEXT.search(line, head.end() + 1)  # a name has at least one character
+        stop = len(line) if following is None else following.start() - 1
+        parts.append((head[1], head[2], head[3], line[head.end() : stop]))
+        head = following
+    return parts
+
+
+_WDS_HEAD = re.compile(rb"(\S+) (\d+) (\d+) ")
+_WDS_NEXT = re.compile(rb"(?<= )(\S+) (\d+) (\d+) ")
 _WDS_ESCAPE = re.compile(rb"\\([0-7]{3})")  # tar's listing has other bytes than ASCII like this
