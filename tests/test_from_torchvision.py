@@ -514,8 +514,8 @@ def test_all_problems_are_listed_at_once():
         (v2.Compose([v2.ToImage(), v2.ToDtype({tv_tensors.Mask: torch.int64})]), "no dtype for Image"),
         (v1.Resize(8, InterpolationMode.BOX), "interpolation must be one of"),
         (v1.Grayscale(), "num_output_channels=3"),
-        (v1.Compose([v1.Pad(4), v1.CenterCrop(32)]), "directly in front of a RandomCrop"),
-        (v1.Compose([v1.Pad(4), v1.RandomCrop(32, padding=2)]), "directly in front of a RandomCrop"),
+        (v1.Compose([v1.Pad(4), v1.CenterCrop(32)]), "directly before a RandomCrop"),
+        (v1.Compose([v1.Pad(4), v1.RandomCrop(32, padding=2)]), "directly before a RandomCrop"),
         (v2.RandomApply([v2.ToImage()], p=0.5), "bernoulli"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
         (torch.jit.ScriptModule(), "write what it does as a function"),
@@ -553,7 +553,7 @@ def labels_of(batches):
 
 @pytest.mark.parametrize("make_dataset", DATASETS, ids=lambda make: make.__name__)
 def test_each_dataset(make_dataset, tmp_path, monkeypatch):
-    """Images and labels are the dataset's own, in its order, behind its transforms."""
+    """Images and labels are the dataset's own, in its order, after its transforms."""
     for module in ("celeba", "flowers102", "lfw", "places365", "sbu"):  # the checksums of the real files
         monkeypatch.setattr(f"torchvision.datasets.{module}.check_integrity", lambda *_, **__: True)
     # Some need scipy for their labels.
@@ -578,7 +578,7 @@ def test_target_types(tmp_path, monkeypatch):
         labels = labels_of(loader_of(from_torchvision(theirs), 1))
         assert labels == [label.tolist() for _, label in theirs]
     assert from_torchvision(celeba(tmp_path, target_type=[])).fields == ("image",)
-    with pytest.raises(ValueError, match="several labels a sample: choose one"):
+    with pytest.raises(ValueError, match="several labels per sample: choose one"):
         from_torchvision(celeba(tmp_path, target_type=["attr", "identity"]))
     theirs = inaturalist(tmp_path / "i", target_type="order")
     assert labels_of(loader_of(from_torchvision(theirs))) == [label for _, label in theirs]

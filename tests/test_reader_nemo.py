@@ -295,7 +295,7 @@ def test_files_that_are_missing_or_empty(make, lines, tmp_path, monkeypatch, fol
     with pytest.raises(FileNotFoundError, match=r"1 of 11 files are missing, the first is /nowhere.wav$"):
         make(lines)
     relative = [{**entry, "audio_filepath": os.path.basename(entry["audio_filepath"])} for entry in lines[3:]]
-    with pytest.raises(FileNotFoundError, match=r"relative paths go by the working directory .*, so write absolute"):
+    with pytest.raises(FileNotFoundError, match=r"relative paths start at the working directory .*, so write absolute"):
         make(relative)
     monkeypatch.chdir(folder)
     assert len(read(make(relative))) == N - 3

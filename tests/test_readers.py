@@ -278,7 +278,7 @@ def test_any_reader_of_dynamic_mode(tmp_path):
     assert_resumes_exactly(lambda: make(shuffle="window", initial_fill=4))
     with pytest.raises(ValueError, match="2 outputs here, and fields names 1"):
         list(td.readers.Reader(ndd.readers.File, fields=("photo",), file_root=root))
-    with pytest.raises(TypeError, match=r"a reader of dynamic mode is needed, such as ndd\.readers\.File"):
+    with pytest.raises(TypeError, match=r"a reader of dynamic mode was expected, such as ndd\.readers\.File"):
         td.readers.Reader(ndd.decoders.image, fields=("photo",))
 
 

@@ -332,7 +332,7 @@ def test_expand_refuses(tmp_path):
         expand([])
     with pytest.raises(TypeError, match="must be strings or pathlib's paths, got 3"):
         expand(["a", 3])
-    with pytest.raises(ValueError, match="braces in braces"):
+    with pytest.raises(ValueError, match="nested braces"):
         expand("a{1,{2,3}}")
 
 

@@ -13,7 +13,7 @@ def count_hdus(path: str) -> int:
     """Count a file's HDUs, and check that each is whole.
 
     Raises:
-        ValueError: not a FITS file, or one that is cut off.
+        ValueError: it is not a FITS file, or is cut off.
     """
     end, start, found = os.path.getsize(path), 0, 0
     with open(path, "rb") as file:
@@ -26,7 +26,7 @@ def count_hdus(path: str) -> int:
             if size is None:
                 if not found:
                     raise ValueError(f"{path}, byte 0: a FITS header was expected")
-                break  # special records, which the standard allows after the last HDU
+                break  # special records: the standard allows them after the last HDU
             if start + size > end:
                 raise ValueError(f"{path}, byte {start}: an HDU of {size} bytes was expected, got {end - start}")
             start, found = start + size, found + 1
@@ -34,7 +34,7 @@ def count_hdus(path: str) -> int:
 
 
 def _hdu_size(block: bytes, file: Any) -> int | None:
-    """Compute the bytes of an HDU from its first block, with those that fill up blocks; None: it isn't one."""
+    """Compute the bytes of an HDU, padding included, from its first block; None: no HDU begins there."""
     if block[:9] != b"SIMPLE  =" and block[:9] != b"XTENSION=":
         return None
     values: dict[str, str] = {}

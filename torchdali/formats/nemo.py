@@ -1,4 +1,4 @@
-"""NeMo's manifests of speech: a line of JSON per recording; and the sizes of WAV files."""
+"""NeMo's manifests of speech, which have a line of JSON per recording; and the sizes of WAV files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ STREAMED = (0, 0xFFFFFFFF)  # sizes in the header of a WAV file that was written
 
 
 def check_wav(entry: Entry) -> None:
-    """Check that a WAV file is as long as its header says; of a shorter one, DALI would read the rest.
+    """Check that a WAV file is as long as its header says; DALI would read what is left of a shorter one.
 
     Raises:
         ValueError: it is shorter, or ends before the offset.

@@ -14,7 +14,7 @@ from ..errors import ReaderError, first_line, let_through
 
 
 class MakeReader(Protocol):
-    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` at a time."""
+    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` rows at a time."""
 
     def __call__(self, age: int, rows: int) -> Any: ...
 
@@ -22,16 +22,16 @@ class MakeReader(Protocol):
 class Cursor:
     """Reads a shard from some row on, any number of rows at a time.
 
-    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The reader is
-    made by the first read, in the reading thread.
+    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The first read makes
+    the reader, in the reading thread.
 
     Args:
         make: makes the reader.
-        context: DALI's, of this thread.
-        device: of the loader; outputs on a GPU are copied to torch's memory there.
-        size: rows of the shard.
-        age: rows to leave out.
-        rows: to read at a time.
+        context: DALI's context of this thread.
+        device: the loader's device; outputs on a GPU are copied to torch's memory there.
+        size: the number of rows in the shard.
+        age: the number of rows to leave out.
+        rows: the number of rows to read at a time.
     """
 
     def __init__(self, make: MakeReader, context: Any, device: torch.device, size: int, age: int, rows: int) -> None:
@@ -78,7 +78,7 @@ class Cursor:
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:
-    """List the outputs: a reader gives a tuple of batches, a dict, or a single batch."""
+    """List the outputs in order: a reader gives a tuple of batches, a dict, or a single batch."""
     if isinstance(outputs, dict):
         return list(outputs.values())
     return outputs if isinstance(outputs, (tuple, list)) else [outputs]
@@ -91,7 +91,7 @@ def _join(parts: Sequence[Any]) -> Column:
 
 
 def _reason(error: BaseException) -> str:
-    """Give DALI's own sentence: dynamic mode puts a general one before it."""
+    """Extract DALI's own sentence; dynamic mode puts a general one before it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

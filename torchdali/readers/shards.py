@@ -1,8 +1,8 @@
-"""The shards of a native reader: the order that they make, and a pass over them.
+"""The shards of a native reader: the order that they form, and a pass over them.
 
 The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V.  Shards
-that have one row more than others count first, so this holds to the last position.  Each of world_size ranks reads
-the positions of its rank modulo world_size, which are whole shards wherever world_size divides V.
+with one row more than the others come first, so this holds up to the last position.  Each of world_size ranks reads
+the positions that equal its rank modulo world_size: these are whole shards wherever world_size divides V.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .cursor import Cursor
 
 
 class Sharded(Protocol):
-    """A native reader, as far as a pass needs it.
+    """The part of a native reader that a pass needs.
 
     Attributes:
-        seed: of its order; None: the loader's.
-        name: for messages.
+        seed: the order's seed; None: the loader's.
+        name: the reader's name, for messages.
     """
 
     seed: int | None
@@ -43,7 +43,7 @@ class Sharded(Protocol):
         ...
 
     def rows_at_once(self, rows: int) -> int:
-        """Give how many rows to ask DALI for where a batch takes `rows`."""
+        """Give the number of rows to ask DALI for, where a batch takes `rows`."""
         ...
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
@@ -56,11 +56,11 @@ class Sharded(Protocol):
 
 
 class ReaderOrder(Order):
-    """The order of a native reader: positions of its epoch, which the reader alone can turn into samples.
+    """The order of a native reader: positions of its epoch, which only the reader can turn into samples.
 
     Args:
-        size: samples of an epoch.
-        name: names the order for a number of ranks.
+        size: samples per epoch.
+        name: gives the order's name for a number of ranks.
     """
 
     strided = in_order = True
@@ -97,7 +97,7 @@ class ShardedReading(Reading):
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         context = self._context()
         cursors: dict[int, Cursor] = {}
-        # Each of a rank's shards gives its part of a batch.
+        # Each of the rank's shards gives its part of a batch.
         part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
         chunk = self._reader.rows_at_once(part)
         for indices, _ in rows:
@@ -107,7 +107,7 @@ class ShardedReading(Reading):
                 except ReaderError:
                     if chunk == part:
                         raise
-                    # The fault may be in the rows after this batch's.
+                    # The fault may lie in rows after this batch.
                     cursors.clear()
                     chunk = part
                     columns = self._columns(indices, cursors, context, chunk)
@@ -125,17 +125,17 @@ class ShardedReading(Reading):
             raise self._explain(error, rows.indices) from error.__cause__
 
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
-        """Read the columns of some positions; cursors that stand elsewhere are made anew."""
+        """Read the columns of some positions; cursors at other rows are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
         n = len(positions)
         if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
-            # By far the most common case: one shard, and the rows after those that were read last.
+            # By far the most common case: one shard, and the rows right after the last read.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
             return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
-            # Rows that repeat fill up a batch.
+            # Repeated rows fill up a batch.
             wanted, back = np.unique(ordinals[mine], return_inverse=True)
             first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
             got = self._at(shard, first, cursors, context, chunk).read(n)
@@ -146,7 +146,7 @@ class ShardedReading(Reading):
         return self._reader.columns([_stack(output) for output in outputs])
 
     def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
-        """Give the shard's cursor, made anew where it stands elsewhere."""
+        """Give the shard's cursor, made anew where it stands at another row."""
         cursor = cursors.get(shard)
         if cursor is None or cursor.age != age:
             cursor = cursors[shard] = self._cursor(shard, age, context, chunk)
@@ -157,11 +157,11 @@ class ShardedReading(Reading):
 
         def make(age: int, rows: int) -> Any:
             made = self._reader.make(number, self._shards, self._generator, age, rows, pass_.device)
-            if (found := made.get_metadata()["epoch_size"]) != self._n:  # it looks at folders and lists anew
+            if (found := made.get_metadata()["epoch_size"]) != self._n:  # DALI reads folders and lists anew
                 raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
             return made
 
-        # The shards with one row more are the first of the order.
+        # The shards with one row more come first in the order.
         size = self._n // self._shards + (shard < self._n % self._shards)
         return Cursor(make, context, pass_.device, size, age, min(chunk, max(size - age, 1)))
 
@@ -176,7 +176,7 @@ class ShardedReading(Reading):
 
 
 def shard_order(n: int, shards: int) -> Indices:
-    """Give DALI's numbers of the shards in our order: those with one row more first.
+    """Give DALI's shard numbers in our order: the shards with one row more come first.
 
     DALI gives shard s the rows from floor(s n / shards) to floor((s + 1) n / shards).
     """
