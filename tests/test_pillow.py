@@ -140,8 +140,8 @@ def test_dali_reads_what_was_transcoded_exactly(name: str) -> None:
     assert transcoded.dtype == np.uint8 and transcoded.ndim == 1 and pillow.readable(transcoded)
     assert np.array_equal(dali(transcoded), pixels)
     height, width, _ = pixels.shape
-    context = _dali.context(1, torch.device("cpu"))
-    assert _dali.image_sizes([transcoded], context).tolist() == [[height, width]]
+    session = _dali.Session(1, torch.device("cpu"))
+    assert _dali.image_sizes([transcoded], session).tolist() == [[height, width]]
     for top, left, bottom, right in [(0, 0, 1, 1), (height // 3, width // 4, height // 2, width), (3, 5, 10, 9)]:
         window = dali(transcoded, (top, left), (bottom - top, right - left))
         assert np.array_equal(window, pixels[top:bottom, left:right])

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
@@ -91,7 +92,6 @@ class Fetcher:
             work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
 
     def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
-        if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.pass_.device)
-        return _dali.image_sizes(encoded, self._local.context)
+        if not hasattr(self._local, "session"):  # one for each thread that comes here; headers need no GPU
+            self._local.session = _dali.Session(1, torch.device("cpu"))
+        return _dali.image_sizes(encoded, self._local.session)
