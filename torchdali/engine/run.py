@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 from .. import _dali
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
@@ -71,6 +73,7 @@ class Run:
         s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
+        self._device = pass_.device
         self._busy: dict[str, Position] = {}
         self._cancel: Callable[[], None] | None = None
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
@@ -132,7 +135,7 @@ class Run:
         self._last = self._start(lambda: finish(second), s.prefetch, "transform")
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
-        stage = Prefetcher(source, depth, f"torchdali-{name}")
+        stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
         self._stages.append(stage)
         return stage
 
@@ -182,6 +185,12 @@ class Run:
             return
         for stage in self._stages:
             stage.join(JOIN_TIMEOUT)
+
+
+def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
+    """Begin a stage in its thread."""
+    _dali.stay_on_device(device)
+    return source()
 
 
 def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: dict[str, Position]) -> Iterator[Work]:

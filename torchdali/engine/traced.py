@@ -89,7 +89,7 @@ class Traced:
             work.outputs = {**outputs}
             return
         # `run` has waited for these outputs; copied before the next run may free them.
-        with eager.session():
+        with eager.session:
             work.outputs = eager.owned(outputs)
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
@@ -104,7 +104,7 @@ class Traced:
             return _dali.as_batch(values)
 
         ops = _dali.DynamicOps(eager.kind)
-        with eager.session():
+        with eager.session:
             program(ops, eager.inputs(probe), probe, note)
         feed.inputs = lambda work: [work.columns[name] for name in plan.inputs] + program.values(work, arguments)
 

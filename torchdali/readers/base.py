@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import _dali
+from .. import _dali, distributed
 from ..batch import Column, Columns, Kind
 from ..checks import integer
 from ..errors import StateMismatchError
 from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
+from ..options import Options
 from ..readers import native
-from ..source import Pass
+from ..source import Pass, Source
 from .options import check_options
 from .shards import ReaderOrder, ShardedReading
 from .standalone import Standalone
@@ -174,11 +175,34 @@ class Reader(Standalone):
     def __len__(self) -> int:
         """Count the samples of an epoch, over all ranks."""
         if self._length is None:
-            with _dali.context(1, torch.device("cpu")):
-                self._length = int(self.make(0, 1, 1, 0, 1, torch.device("cpu")).get_metadata()["epoch_size"])
-            if not self._length:
-                raise ValueError(f"{self.name} finds no samples in {self._where()}")
+            self._length = self._count_samples(None)
         return self._length
+
+    def _count_samples(self, device: str | int | torch.device | None) -> int:
+        """Let DALI count, on a loader's device where the reader needs a GPU."""
+        place = torch.device("cpu")
+        if self.place(torch.device("cuda")).type == "cuda":
+            place = distributed.resolve_device(device)
+        with _dali.Session(1, place):
+            count = int(self.make(0, 1, 1, 0, 1, place).get_metadata()["epoch_size"])
+        if not count:
+            raise ValueError(f"{self.name} finds no samples in {self._where()}")
+        return count
+
+    def bind(self, options: Options) -> Source:
+        if self._length is None:
+            self._length = self._count_samples(options.device)
+        return super().bind(options)
+
+    # Place
+
+    def place(self, device: torch.device) -> torch.device:
+        """Give where DALI reads for a loader on a device: on the CPU, where it can."""
+        return torch.device("cpu") if "cpu" in native.reader_devices(self._class) else device
+
+    def numbers(self) -> frozenset[int]:
+        """Give the outputs, by their place, that hold one number per sample."""
+        return frozenset(i for i, output in enumerate(self.outputs) if output.kind == "number")
 
     def rows_at_once(self, rows: int) -> int:
         """Give the number of rows to ask DALI for, where a batch takes `rows`: more than that for small samples."""

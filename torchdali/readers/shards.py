@@ -7,7 +7,7 @@ the positions that equal its rank modulo world_size: these are whole shards wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +44,14 @@ class Sharded(Protocol):
 
     def rows_at_once(self, rows: int) -> int:
         """Give the number of rows to ask DALI for, where a batch takes `rows`."""
+        ...
+
+    def place(self, device: torch.device) -> torch.device:
+        """Give where DALI reads for a loader on a device."""
+        ...
+
+    def numbers(self) -> Collection[int]:
+        """Give the outputs, by their place, that hold one number per sample."""
         ...
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
@@ -95,7 +103,7 @@ class ShardedReading(Reading):
         self._order = shard_order(self._n, self._shards)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        context = self._context()
+        session = self._session()
         cursors: dict[int, Cursor] = {}
         # Each of the rank's shards gives its part of a batch.
         part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
@@ -103,14 +111,14 @@ class ShardedReading(Reading):
         for indices, _ in rows:
             try:
                 try:
-                    columns = self._columns(indices, cursors, context, chunk)
+                    columns = self._columns(indices, cursors, session, chunk)
                 except ReaderError:
                     if chunk == part:
                         raise
                     # The fault may lie in rows after this batch.
                     cursors.clear()
                     chunk = part
-                    columns = self._columns(indices, cursors, context, chunk)
+                    columns = self._columns(indices, cursors, session, chunk)
             except Exception as error:
                 let_through(error)
                 cursors.clear()  # a reader is dead after an error
@@ -120,17 +128,17 @@ class ShardedReading(Reading):
 
     def read(self, rows: Rows) -> Columns:
         try:
-            return self._columns(rows.indices, {}, self._context(), 1)
+            return self._columns(rows.indices, {}, self._session(), 1)
         except ReaderError as error:
             raise self._explain(error, rows.indices) from error.__cause__
 
-    def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
-        """Read the columns of some positions; cursors at other rows are made anew."""
+    def _columns(self, positions: Indices, cursors: dict[int, Cursor], session: _dali.Session, chunk: int) -> Columns:
+        """Read the columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
         n = len(positions)
         if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
-            # By far the most common case: one shard, and the rows right after the last read.
-            cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
+            # By far the most common case: one shard, and the rows after those that were read last.
+            cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, session, chunk)
             return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
@@ -138,21 +146,21 @@ class ShardedReading(Reading):
             # Repeated rows fill up a batch.
             wanted, back = np.unique(ordinals[mine], return_inverse=True)
             first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
-            got = self._at(shard, first, cursors, context, chunk).read(n)
+            got = self._at(shard, first, cursors, session, chunk).read(n)
             outputs = outputs or [[None] * len(positions) for _ in got]
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
         return self._reader.columns([_stack(output) for output in outputs])
 
-    def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
-        """Give the shard's cursor, made anew where it stands at another row."""
+    def _at(self, shard: int, age: int, cursors: dict[int, Cursor], session: _dali.Session, chunk: int) -> Cursor:
+        """Give the shard's cursor, made anew where it stands elsewhere."""
         cursor = cursors.get(shard)
         if cursor is None or cursor.age != age:
-            cursor = cursors[shard] = self._cursor(shard, age, context, chunk)
+            cursor = cursors[shard] = self._cursor(shard, age, session, chunk)
         return cursor
 
-    def _cursor(self, shard: int, age: int, context: Any, chunk: int) -> Cursor:
+    def _cursor(self, shard: int, age: int, session: _dali.Session, chunk: int) -> Cursor:
         pass_, number = self._pass, int(self._order[shard])
 
         def make(age: int, rows: int) -> Any:
@@ -163,10 +171,10 @@ class ShardedReading(Reading):
 
         # The shards with one row more come first in the order.
         size = self._n // self._shards + (shard < self._n % self._shards)
-        return Cursor(make, context, pass_.device, size, age, min(chunk, max(size - age, 1)))
+        return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
-    def _context(self) -> Any:
-        return _dali.context(self._pass.num_threads, self._pass.device)
+    def _session(self) -> _dali.Session:
+        return _dali.Session(self._pass.num_threads, self._reader.place(self._pass.device))
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"

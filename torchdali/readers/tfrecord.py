@@ -91,7 +91,7 @@ class TFRecord(RecordReader):
                 if name in found and type_of(found[name]) == "bytes" and not found[name].bytes_list.value:
                     raise ValueError(f"{place}: the feature {name!r} is an empty list of bytes; DALI dies of it")
         cpu = torch.device("cpu")
-        got = Cursor(make, _dali.context(1, cpu), cpu, len(rows), 0, 1).read(len(rows))
+        got = Cursor(make, _dali.Session(1, cpu), len(rows), 0, 1).read(len(rows))
         for row, (place, found) in enumerate(records):
             for name, values in zip(self._native, got, strict=True):
                 true, given = _values(found.get(name)), np.ravel(values[row])

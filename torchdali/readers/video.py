@@ -158,7 +158,7 @@ class ExperimentalVideo(Sequences):
             else:
                 options["filenames"] = [entry.path for entry in entries]
             try:
-                with _dali.context(1, torch.device("cpu")):
+                with _dali.Session(1, torch.device("cpu")):
                     reader = self._class(max_batch_size=1, device="cpu", **options)
                     return int(reader.get_metadata()["epoch_size"])
             except RuntimeError as error:
@@ -185,6 +185,5 @@ class VideoResize(OnGPU, Sequences):
 
 
 def _number(value: Any) -> Any:
-    """Take the number from an array of one element, which may be on a GPU."""
-    array = value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-    return array.reshape(-1)[0]
+    """Take the number from an array of one."""
+    return value.reshape(-1)[0]
