@@ -199,7 +199,7 @@ def torchdali_reader(name: str, root: Path, work: str) -> Iterator[int]:
 def torchdali_twin(name: str, root: Path, work: str) -> Iterator[int]:
     source = twin(name, root)
     if work == "records" and name != "Numpy":
-        source.kinds = {**source.kinds, "image": "array"}  # the bytes themselves
+        source.kinds["image"] = "array"  # the bytes themselves
     return loader(source, work, shuffle=True)
 
 

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 
 import torchdali as td
 from torchdali.datasets.numpy import NumpyDataset
-from torchdali.formats.parts import as_npy
+from torchdali.formats.npy import as_npy
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, garble_file, truncate_file
 
 from .test_storage import place, s3, web  # noqa: F401  # fixtures

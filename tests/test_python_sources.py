@@ -120,6 +120,7 @@ def test_a_sample_unlike_the_first_is_named():
     assert "sample 9 in worker 0" in " ".join(caught.value.__notes__)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_sample_unlike_the_first_is_a_bad_sample(num_workers):
     """It has the wrong type, and can be replaced as one that can't be made."""
@@ -161,6 +162,7 @@ def test_a_stream_that_can_be_read_once_loses_nothing_to_its_fields():
         assert [index for batch in one for index in batch.tolist()] == list(range(N))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["fields", "kinds", "structure"])
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_attribute_error_of_the_users_code_is_the_users(name, num_workers):

@@ -330,7 +330,7 @@ def test_expand_refuses(tmp_path):
         expand(tmp_path)
     with pytest.raises(ValueError, match="at least one file, got none"):
         expand([])
-    with pytest.raises(TypeError, match="must be texts or pathlib's paths, got 3"):
+    with pytest.raises(TypeError, match="must be strings or pathlib's paths, got 3"):
         expand(["a", 3])
     with pytest.raises(ValueError, match="braces in braces"):
         expand("a{1,{2,3}}")

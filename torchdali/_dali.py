@@ -176,18 +176,6 @@ def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
     return tfrecord.VarLenFeature(sizes[1:], dtype, default) if sizes[1:] else tfrecord.VarLenFeature(dtype, default)
 
 
-def image_sizes(encoded: Sequence[NDArray[np.uint8]], context: Any) -> NDArray[np.int64]:
-    """[N, 2] (height, width) from the files' headers, after EXIF orientation.
-
-    Raises:
-        RuntimeError: DALI's, for the whole batch, where one header can't be read.
-    """
-    ndd = dynamic()
-    with context, ndd.EvalMode.sync_cpu:
-        shapes = ndd.peek_image_shape(ndd.as_batch(encoded)).evaluate()
-        return np.asarray(shapes._storage.as_tensor(), np.int64)[:, :2]
-
-
 def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
     """One batch of dynamic mode from one value a sample."""
     ndd = dynamic()

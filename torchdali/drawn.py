@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from .order import Epoch, Indices, Order, Rows
-from .rand import derive
+from .rand import Key, derive
 from .seeding import preserved
 from .state import Position
 
@@ -81,7 +81,7 @@ class Drawn(Order):
         generator = getattr(self.sampler, "generator", None)
         own = [generator] if isinstance(generator, torch.Generator) else []
         with preserved(*own):
-            _seed_all(derive(seed, 0xD4A3, at.key), *own)
+            _seed_all(derive(seed, Key.DRAWN, at.key), *own)
             drawn = list(self.sampler)
         if len(drawn) != len(self):
             raise ValueError(f"{name} says len {len(self)} and yielded {len(drawn)} indices")

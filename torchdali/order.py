@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .distributed import Shard
 from .permutation import Permutation
-from .rand import Words, derive
+from .rand import Key, Words, derive
 from .state import Position
 
 Indices = NDArray[np.int64]
@@ -299,7 +299,7 @@ class Shuffled(Order):
         self.dataset_size = n
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        permutation = Permutation(len(self), derive(seed, 0x0DE5, at.key))
+        permutation = Permutation(len(self), derive(seed, Key.SHUFFLE, at.key))
         return Epoch(len(self), lambda positions: own_rows(permutation(positions)), self.strided)
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:

@@ -126,13 +126,14 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading what comes before.
+        collated: a batch is whole when it is read, as the user's `collate_fn` makes it.
         state_keys: entries of a loader's state that belong to the source.
     """
 
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = False
+    uses_dali = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
     state_keys: tuple[str, ...] = ()
 
@@ -166,6 +167,16 @@ class Source:
         Raises:
             ValueError, TypeError: it can't do what the options ask for.
         """
+        if options.batch_size is None:
+            raise ValueError(
+                f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
+                "samples: write batch_size=1, or how many make a batch"
+            )
+        if options.collate_fn is not None:
+            raise ValueError(
+                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
+                "write transform= for what it does to the samples, or output=f for the form of the batch"
+            )
         if options.num_workers:
             raise ValueError(
                 f"{type(self).__name__} needs no worker processes, since DALI reads and decodes in threads: leave "

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 from ..batch import Columns, Kind
 from ..fields import BESIDE, Fields
+from ..formats.image import look
 from ..options import Options
-from ..pillow import decode
 from ..source import DirectReading, Pass, Reading, Source
 
 
@@ -113,7 +113,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
 def _look(kind: Kind, value: Any) -> Any:
     if kind == "encoded":
-        value = decode(value)
+        value = look(value)
     if kind in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)
     return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..batch import BadSample, Columns, join, take
 from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
+from ..formats.image import check_header, readable
 from ..order import Rows
-from ..pillow import readable, transcode
+from ..pillow import transcode
 from ..rand import Key, Rand
 from .eager import Eager
 from .fetch import Fetcher
@@ -105,7 +106,9 @@ class Repair:
             )
         work.samples, work.valid = Rows(indices, keys), valid
         try:
-            self._complete(work, join(parts))
+            # A batch that collate_fn makes can't be joined from parts: it is made of the samples that are left.
+            fetcher = self._fetcher
+            self._complete(work, fetcher.reading.read(work.samples) if fetcher.source.collated else join(parts))
         except TorchDaliError:
             raise
         except Exception as again:
@@ -130,6 +133,12 @@ class Repair:
             if _final(error, read=False):
                 raise
             return Diagnosis(error, "read")
+        max_pixels = self._fetcher.max_pixels
+        try:
+            for data in (data for name in encoded for data in columns[name]):
+                check_header(data, max_pixels)
+        except ValueError as error:
+            return Diagnosis(error, "decode")
         try:
             self._complete(alone, columns)
             return Diagnosis(columns=columns)
@@ -140,7 +149,7 @@ class Repair:
                 return Diagnosis(error, "transform")
             cause = error
         try:
-            repaired = columns | {name: [transcode(data) for data in columns[name]] for name in encoded}
+            repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
         except Exception as pillow:
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")

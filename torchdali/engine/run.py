@@ -57,6 +57,7 @@ class Settings:
     prefetch: int
     padding: Padding
     policy: Policy
+    max_pixels: int | None
 
 
 class Run:
@@ -72,7 +73,7 @@ class Run:
         self.closed = False
         self._busy: dict[str, Position] = {}
         self._cancel: Callable[[], None] | None = None
-        fetcher = Fetcher(s.source, pass_, s.plan)
+        fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
         host = HostStage(fetcher, pass_.device, workers, s.padding)

@@ -11,7 +11,7 @@ from ..columns import as_column
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import occurrence_keys
 
@@ -49,10 +49,10 @@ class ClassBalancedSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(self._size, derive(seed, 0xC1A5, at.key))
+        shuffled = Permutation(self._size, derive(seed, Key.CLASSES, at.key))
         # The epochs are stretches of one line, on which class and visit follow from the place.
         visit, first_class = divmod(at.epoch * self._size, len(self._counts))
-        own = derive(seed, 0xC1A6, at.cycle)
+        own = derive(seed, Key.WITHIN_CLASS, at.cycle)
 
         def rows(positions: Indices) -> Rows:
             places = shuffled(positions) + first_class

@@ -13,7 +13,7 @@ from ..distributed import Shard
 from ..fingerprint import digest
 from ..order import Batching, Cut, Epoch, Indices, Order, Rows, own_rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import as_numbers
 
@@ -144,9 +144,9 @@ class BucketEpoch(Epoch):
     def __init__(self, sampler: LengthBucketSampler, seed: int, key: int) -> None:
         batches = np.arange(sampler.num_batches)
         if sampler.shuffle:
-            batches = Permutation(sampler.num_batches, derive(seed, 0xB0C5, key))(batches)
+            batches = Permutation(sampler.num_batches, derive(seed, Key.BATCHES, key))(batches)
         sizes = sampler.sizes(batches)
-        ends, within = np.cumsum(sizes), derive(seed, 0xB0C4, key)
+        ends, within = np.cumsum(sizes), derive(seed, Key.WITHIN_BUCKET, key)
 
         def rows(positions: Indices) -> Rows:
             at = np.searchsorted(ends, positions, side="right")

@@ -11,7 +11,7 @@ from ..checks import integer
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import as_numbers, occurrence_keys
 
@@ -65,8 +65,8 @@ class MixSampler(Order):
         return int(self._edges[-1])
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(len(self), derive(seed, 0x313C, at.key))
-        own = derive(seed, 0x313D, at.cycle)
+        shuffled = Permutation(len(self), derive(seed, Key.MIX, at.key))
+        own = derive(seed, Key.WITHIN_PART, at.cycle)
         # Where each dataset stands at the start of the epoch; by Python's integers, which have no end.
         begun = [divmod(at.epoch * int(count), int(size)) for count, size in zip(self.counts, self.sizes, strict=True)]
         first_pass, first_place = np.array(begun, np.int64).T

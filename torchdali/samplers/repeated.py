@@ -9,7 +9,7 @@ import numpy as np
 from ..checks import integer
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation
-from ..rand import derive
+from ..rand import Key, derive
 from ..state import Position
 from .numbers import occurrence_keys, size_of
 
@@ -45,7 +45,7 @@ class RepeatedAugmentationSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(self.dataset_size, derive(seed, 0x4E9A, at.key))
+        shuffled = Permutation(self.dataset_size, derive(seed, Key.REPEATED, at.key))
 
         def rows(positions: Indices) -> Rows:
             places, repeats = np.divmod(positions, self.repeats)

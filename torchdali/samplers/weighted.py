@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..checks import integer
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows, own_rows
-from ..rand import Words, derive, fold
+from ..rand import Key, Words, derive, fold
 from ..state import Position
 from .numbers import as_numbers
 
@@ -67,7 +67,7 @@ class WeightedSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        draw = derive(seed, 0x3E16, at.key)
+        draw = derive(seed, Key.WEIGHTED, at.key)
         if not self.replacement:
             indices = _drawn_without(self._table, self._size, draw)
             return Epoch(len(self), lambda positions: own_rows(indices[positions]))
