@@ -216,13 +216,17 @@ def test_random_numbers_are_those_of_the_position(case, make):
 
 
 @pytest.mark.processes
-def test_in_torchs_dataloader(case):
+def test_in_torchs_dataloader(case, monkeypatch):
     reader = case.make()
     loader = torch.utils.data.DataLoader(reader, batch_size=None)
     for _ in range(2):
         assert [key(sample) for sample in loader] == [key(sample) for sample in case.samples]
+    batches = iter(torch.utils.data.DataLoader(case.make(), batch_size=None, num_workers=1))
     with pytest.raises(RuntimeError, match="num_workers=0"):
-        next(iter(torch.utils.data.DataLoader(case.make(), batch_size=None, num_workers=1)))
+        next(batches)
+    # A fork beside DALI's threads does not end by itself, and torch gives it five seconds.
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+    batches._shutdown_workers()
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata's
