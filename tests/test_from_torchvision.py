@@ -1,4 +1,4 @@
-"""from_torchvision: a dataset and its transform give the same samples through DALI, or a list of why not."""
+"""from_torchvision: a dataset and its transform give the same samples through DALI, or a list of reasons why not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pictures(tmp_path_factory) -> Path:
 
 
 def loader_of(dataset, batch_size=2, **arguments):
-    """Of a translated dataset."""
+    """Make a loader of a translated dataset."""
     return td.DataLoader(dataset, batch_size, transform=dataset.transform, seed=5, device="cpu", **arguments)
 
 
@@ -75,7 +75,7 @@ def largest(ours, theirs):
 
 
 def steps_of(transform, root=None, **arguments):
-    """What a transform is translated to; of a dataset of one file."""
+    """Translate a transform, on a dataset of one file."""
     root = root or PHOTOS[0].parent
     dataset = datasets.DatasetFolder.__new__(datasets.ImageFolder)
     datasets.VisionDataset.__init__(dataset, str(root), transform=transform)
@@ -187,7 +187,7 @@ def test_transforms_of_weights(pictures, name):
 
 
 def test_each_parameter_arrives():
-    """Of what is random, where pixels show little."""
+    """Compare the parameters of random transforms, where pixels show little."""
     crop = dict(scale=(0.1, 0.6), ratio=(0.5, 2.0), interpolation=InterpolationMode.BICUBIC)
     ours = [T.RandomResizedCrop((9, 8), (0.1, 0.6), (0.5, 2.0), "bicubic", True)]
     assert steps_of(v1.RandomResizedCrop((9, 8), **crop)) == ours
@@ -527,7 +527,7 @@ def test_what_has_no_meaning_here(transform, reason):
 
 
 def test_a_problem_does_not_make_others():
-    """Behind what can't be translated, nothing is known of the image."""
+    """After a transform that can't be translated, nothing is known about the image."""
     lines = problems_of(v1.Compose([v1.Lambda(lambda image: image), v1.Normalize(MEAN, STD), v1.ToTensor()]))
     assert [name for _, name, _ in lines] == ["Lambda"]
 

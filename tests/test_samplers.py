@@ -1,4 +1,4 @@
-"""Samplers that know what stands at any position: proportions, keys, and one stream on any number of ranks."""
+"""Samplers that know the sample at any position: proportions, keys, and one stream on any number of ranks."""
 
 from __future__ import annotations
 
@@ -521,7 +521,7 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
 
 @settings(max_examples=60, deadline=None)
 @given(buckets, st.integers(1, 6), st.integers(1, 6), st.booleans())
-def test_buckets_resume_behind_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
+def test_buckets_resume_after_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
     n = len(given["lengths"])
     order = LengthBucketSampler(**given)
     if n < max(ranks, others):

@@ -1,4 +1,4 @@
-"""Bytes of local and remote files at any place, patterns, and the cache of indexes; the servers are real."""
+"""Reading local and remote files at any offset, patterns, and the cache of indexes; the servers are real."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Fields(NamedTuple):
 
 
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
-    """Give the user's names for a source's parts, in the parts' order, without the fields beside them.
+    """Give the user's names for a source's parts, in the parts' order, without the other fields among them.
 
     Args:
         fields: as the user writes them.

@@ -26,7 +26,7 @@ class InMemoryDataset(MapDataset):
         anything else, strings and lists  objects; a batch of them is a list
 
     Args:
-        columns: the columns by name, instead of or beside keyword arguments.
+        columns: the columns by name, instead of keyword arguments, or in addition to them.
         fields: names in the order of the batch, also index and valid; by default all columns, in their order.
 
     Raises:

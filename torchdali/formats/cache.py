@@ -71,7 +71,7 @@ def index_file(path: str, kind: str, make: Callable[[], str], *more: Any, index_
         path: the local file that is indexed.
         kind: the name of the form.
         make: makes the index, as text.
-        more: everything that the index depends on beside the file.
+        more: everything else that the index depends on, besides the file.
         index_dir: the cache's folder; None: the default of `cache_folder`.
 
     Raises:

@@ -32,7 +32,7 @@ def read_manifest(path: str, needed: Sequence[str]) -> Iterator[Entry]:
 
     Args:
         path: the file, with an object of JSON per line.
-        needed: keys that each line must have, beside audio_filepath.
+        needed: keys that each line must have, besides audio_filepath.
 
     Raises:
         ValueError: a line that DALI would misread.
