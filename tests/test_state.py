@@ -247,7 +247,7 @@ def test_a_resume_in_mid_epoch_continues_there() -> None:
     assert [run(again), run(again)] == [Position(1, 0, 30), Position(2)]
 
 
-def test_a_resume_behind_the_last_batch_has_an_empty_pass_and_behind_the_end_the_next_epoch() -> None:
+def test_a_resume_after_the_last_batch_has_an_empty_pass_and_after_the_end_the_next_epoch() -> None:
     progress = Progress()
     number, _ = progress.begin()
     progress.move(number, Position(0, 0, 100))

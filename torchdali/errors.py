@@ -214,9 +214,9 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def let_through(error: BaseException) -> None:
-    """Raise the exception of a signal handler that is in an error: it is for the caller, and no fault of a sample.
+    """Raise a signal handler's exception that an error holds: it is meant for the caller, and not a sample's fault.
 
-    Every `except Exception` around user code, or around a wait in the caller's thread, begins with it.
+    Every `except Exception` around user code, or around a wait in the caller's thread, begins with this call.
     """
     found = interruption(error)
     if found is not None:
@@ -226,7 +226,7 @@ def let_through(error: BaseException) -> None:
 def interruption(error: BaseException) -> BaseException | None:
     """Find the exception of a signal handler in an error and its causes; None where there is none.
 
-    A handler that is set only while a sample is made, such as a time limit's, is the sample's own.
+    A handler that is set only while a sample is made, such as that of a time limit, belongs to the sample.
     """
     if threading.current_thread() is not threading.main_thread():
         return None  # handlers run in no other thread
@@ -245,10 +245,10 @@ def interruption(error: BaseException) -> BaseException | None:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """The code of a signal handler: a function, a method, a partial or an object that can be called."""
+    """Find the code of a signal handler: a function, a method, a partial or a callable object."""
     while isinstance(handler, functools.partial):
         handler = handler.func
-    if not callable(handler):  # SIG_DFL, SIG_IGN, or one that Python does not know
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or a handler that was not set from Python
         return None
     if not hasattr(handler, "__code__"):
         handler = handler.__call__
