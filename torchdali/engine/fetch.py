@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import Columns
+from ..columns import writable
 from ..errors import leave_frame
 from ..fields import Fields
 from ..order import Rows, Step
@@ -78,6 +79,8 @@ class Fetcher:
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
         for name in self.plan.encoded:
             work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
+        for name in self.plan.inputs:
+            work.columns[name] = writable(work.columns[name])
         for name in self.plan.inputs:
             if self.plan.kinds[name] == "array":
                 check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them
