@@ -1,4 +1,4 @@
-"""Where a process stands: explicit numbers, a mesh, a process group, the environment, or alone."""
+"""A process's rank and device: from explicit numbers, a mesh, a process group, the environment, or alone."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes found."""
+    """The rank and device that each of two processes found."""
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "program.py").write_text(PROGRAM)
     finish(start(folder / "program.py", folder, processes=2))

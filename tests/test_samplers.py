@@ -1,4 +1,4 @@
-"""Samplers that know what stands at any position: proportions, keys, and one stream on any number of ranks."""
+"""Samplers that know the sample at any position: proportions, keys, and one stream on any number of ranks."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_the_logarithm_is_one() -> None:
         (([0, 0],), ValueError, "weights must not all be zero"),
         (([1, math.nan],), ValueError, "weights must be finite, got nan at 1"),
         (("ab",), TypeError, "weights"),
-        (([[1, 2]],), TypeError, "weights must be one number for each sample"),
+        (([[1, 2]],), TypeError, "weights must be one number per sample"),
         (([1, 2], 0), ValueError, "num_samples must be at least 1, got 0"),
         (([1, 2], 2.0), TypeError, "num_samples must be an integer"),
         (([1, 0, 2], 3, False), ValueError, "at most the 2 samples of positive weight, got 3: write replacement=True"),
@@ -281,7 +281,7 @@ def test_labels_of_every_kind(tmp_path: Any) -> None:
     assert np.count_nonzero(whole(ClassBalancedSampler(files, 100)).indices == 0) == 50
     with pytest.raises(TypeError, match="dataset with targets, labels or a column 'label', got InMemoryDataset"):
         ClassBalancedSampler(InMemoryDataset(x=[1, 2]))
-    with pytest.raises(TypeError, match="one integer or text for each sample, got float64"):
+    with pytest.raises(TypeError, match="one integer or string per sample, got float64"):
         ClassBalancedSampler([0.5, 1.5])
     with pytest.raises(ValueError, match="labels must hold at least one, got none"):
         ClassBalancedSampler(np.zeros(0, np.int64))
@@ -382,9 +382,9 @@ def test_a_mix_is_in_random_order() -> None:
         (dict(sizes=[3, 0]), "sizes must be positive integers, got [3, 0]"),
         (dict(sizes=[3, 1.5]), "sizes must be positive integers"),
         (dict(sizes=[3, 4], weights=[1]), "weights must be one for each of 2 datasets, got 1"),
-        (dict(sizes=[3, 4], weights=[1, 0]), "weights must be positive, got 0.0: leave such a dataset out"),
+        (dict(sizes=[3, 4], weights=[1, 0]), "weights must be positive, got 0.0: leave that dataset out"),
         (dict(sizes=[3, 4], temperature=0), "temperature must be a positive number, got 0"),
-        (dict(sizes=[300, 4], num_samples=10), "num_samples=10 is too short an epoch for a sample of dataset 1"),
+        (dict(sizes=[300, 4], num_samples=10), "num_samples=10 is too few for one sample of dataset 1"),
     ],
 )
 def test_mixes_that_cannot_be(arguments: Any, text: str) -> None:
@@ -521,7 +521,7 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
 
 @settings(max_examples=60, deadline=None)
 @given(buckets, st.integers(1, 6), st.integers(1, 6), st.booleans())
-def test_buckets_resume_behind_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
+def test_buckets_resume_after_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
     n = len(given["lengths"])
     order = LengthBucketSampler(**given)
     if n < max(ranks, others):
@@ -583,7 +583,7 @@ def test_unshuffled_buckets_begin_with_the_longest() -> None:
         ),
         (dict(lengths=[1], batch_size=1, max_padding=1), ValueError, "max_padding must be a number in [0, 1), got 1"),
         (dict(lengths=[1], batch_size=0), ValueError, "batch_size must be at least 1, got 0"),
-        (dict(lengths=["a"], batch_size=1), TypeError, "lengths must be one number for each sample, got 'a'"),
+        (dict(lengths=["a"], batch_size=1), TypeError, "lengths must be one number per sample, got 'a'"),
     ],
 )
 def test_buckets_that_cannot_be(arguments: Any, error: type[Exception], text: str) -> None:

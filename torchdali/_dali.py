@@ -177,18 +177,6 @@ def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
     return tfrecord.VarLenFeature(sizes[1:], dtype, default) if sizes[1:] else tfrecord.VarLenFeature(dtype, default)
 
 
-def image_sizes(encoded: Sequence[NDArray[np.uint8]], session: Session) -> NDArray[np.int64]:
-    """Look up [N, 2] (height, width) in the files' headers, after EXIF orientation, in a session on the CPU.
-
-    Raises:
-        RuntimeError: DALI's, for the whole batch, where one header can't be read.
-    """
-    ndd = dynamic()
-    with session:
-        shapes = ndd.peek_image_shape(ndd.as_batch(encoded)).evaluate()
-        return np.asarray(shapes._storage.as_tensor(), np.int64)[:, :2]
-
-
 def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
     """One batch of dynamic mode from one value a sample."""
     ndd = dynamic()

@@ -1,4 +1,4 @@
-"""Columns of values that are in memory: labels, weights and whole datasets."""
+"""Makes columns of values that are in memory: labels, weights and whole datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_column(name: str, values: Any) -> tuple[Column, Kind]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
     Raises:
-        TypeError: values without an order.
+        TypeError: the values have no order, or are a string.
         FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
     """
     if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):

@@ -43,6 +43,7 @@ class Key(IntEnum):
     READER = 0x4EAD  # the seed of a native reader's own generator
     SHARD = 0x5EED  # one rank's seed, see `shard_seed`
     CHILD = 0xC41D  # plus a number: the children of a `Rand`, such as one for each step of a transform
+    COLLATE = 0xC011  # the global generators while a `collate_fn` runs
     SUBSTITUTE = 0xBAD  # a number for `Rand.child`: the samples that take the place of bad ones
 
 

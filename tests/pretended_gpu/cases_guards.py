@@ -15,7 +15,7 @@ from torchdali import transforms as T
 from torchdali.engine.program import Program
 
 from . import MACHINE, gpu_only
-from .cases_loaders import make, train  # noqa: F401
+from .cases_loaders import in_a_new_thread, make, train  # noqa: F401
 from .cases_readers import OnlyGPU
 
 ENGINES = pytest.mark.parametrize("engine", ["eager", "pipeline"])
@@ -63,11 +63,11 @@ def test_without_the_wait_a_readers_rows_are_read_early(tmp_path, without_the_wa
 
 
 @pytest.mark.hazards_expected
-def test_without_its_guard_a_look_at_headers_touches_gpu_0(make, monkeypatch):  # noqa: F811
+def test_without_its_guard_a_session_on_the_cpu_touches_gpu_0(tmp_path, monkeypatch):
+    np.save(tmp_path / "0.npy", np.zeros(3))
     monkeypatch.setattr(_dali, "_without_gpu", nullcontext)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setattr(MACHINE, "allowed", {1})
-    next(iter(make(prefetch_factor=0, rank=0, world_size=1)))
+    monkeypatch.setattr(MACHINE, "allowed", set())
+    in_a_new_thread(lambda: list(td.DataLoader(td.readers.Numpy(file_root=str(tmp_path)), 1, device="cpu")))
     assert kinds_of_hazards() == {"foreign-device"}
 
 

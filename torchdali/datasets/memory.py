@@ -1,4 +1,4 @@
-"""Samples that are in memory already."""
+"""A dataset of samples that are in memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class InMemoryDataset(MapDataset):
         anything else, strings and lists  objects; a batch of them is a list
 
     Args:
-        columns: the columns by name, instead of or beside keyword arguments.
-        fields: names in the order that batches have, also index and valid; by default the columns' order.
+        columns: the columns by name, instead of keyword arguments, or in addition to them.
+        fields: names in the order of the batch, also index and valid; by default all columns, in their order.
 
     Raises:
-        ValueError: no columns, empty ones or of different lengths, none or unknown fields, a column of the name index,
-            path or valid.
-        TypeError: anything but columns.
+        ValueError: no columns, empty columns or columns of different lengths; no fields or unknown fields; a column
+            with the name index, path or valid.
+        TypeError: `columns` is not a dict, or a column is not a list or an array.
         FieldTypeError: arrays in one column that differ in dtype or number of dimensions, or images in the number of
             channels.
     """

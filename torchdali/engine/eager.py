@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _dali
+from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
 from .program import Argument, Program
@@ -65,7 +66,8 @@ class Eager:
         try:
             with self.session:
                 _dali.Output(Decode().transform(ops, _dali.as_batch(encoded)))
-        except Exception:
+        except Exception as error:
+            let_through(error)
             return False
         return True
 

@@ -14,7 +14,7 @@ import torch
 
 from .. import _dali
 from ..collate import Padding
-from ..errors import LoaderTimeoutError, leave_frame
+from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
@@ -59,6 +59,7 @@ class Settings:
     prefetch: int
     padding: Padding
     policy: Policy
+    max_pixels: int | None
 
 
 class Run:
@@ -75,7 +76,7 @@ class Run:
         self._device = pass_.device
         self._busy: dict[str, Position] = {}
         self._cancel: Callable[[], None] | None = None
-        fetcher = Fetcher(s.source, pass_, s.plan)
+        fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
         host = HostStage(fetcher, pass_.device, workers, s.padding)
@@ -153,20 +154,20 @@ class Run:
             return last.get(timeout) if isinstance(last, Prefetcher) else next(last)
         except StopIteration:
             raise
-        except LoaderTimeoutError:  # of a sample in a worker
-            self.closed = True
-            raise
-        except TimeoutError as error:
-            where = ", ".join(
-                f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
-            )
-            raise LoaderTimeoutError(
-                f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
-            ) from error
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or interruption(error) is not None:
+                self.closed = not isinstance(last, Prefetcher)  # it is for the caller; stages in threads go on
+                raise
+            if isinstance(error, TimeoutError) and not isinstance(error, LoaderTimeoutError):  # that of a worker
+                where = ", ".join(
+                    f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
+                )
+                raise LoaderTimeoutError(
+                    f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
+                ) from error
             # Errors of samples come inside works.  This one has ended a stage, and what is left of the epoch must not
-            # look like its end; but for Ctrl-C in the caller's thread while the stages run in theirs.
-            self.closed = not (isinstance(last, Prefetcher) and isinstance(error, KeyboardInterrupt))
+            # look like its end.
+            self.closed = True
             raise
 
     def close(self) -> None:
@@ -200,5 +201,6 @@ def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy:
             try:
                 stage(work)
             except Exception as error:
+                let_through(error)
                 work.error = leave_frame(error)
         yield work

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import take
-from ..errors import leave_frame
+from ..errors import leave_frame, let_through
 from .eager import Eager
 from .program import Argument
 from .work import Work
@@ -45,6 +45,7 @@ class Traced:
             try:
                 names, pipe = self._build(first, feed)
             except Exception as error:
+                let_through(error)
                 feed.again.popleft()
                 first.error = leave_frame(error)
                 yield first
@@ -63,6 +64,7 @@ class Traced:
                 feed.flying.clear()
                 return
             except Exception as error:
+                let_through(error)
                 yield from feed.failed_ahead()
                 work = feed.flying.popleft()
                 work.error = leave_frame(error)
@@ -75,6 +77,7 @@ class Traced:
             try:
                 self._collect(work, names, results)
             except Exception as error:
+                let_through(error)
                 work.error = leave_frame(error)
             del results
             yield work
@@ -149,6 +152,7 @@ class _Feed:
                 try:
                     return [_contiguous(values) for values in self.inputs(work)]
                 except Exception as error:
+                    let_through(error)
                     work.error = leave_frame(error)
 
 

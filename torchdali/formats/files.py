@@ -1,4 +1,4 @@
-"""Files and folders on local disks."""
+"""Reads files and finds folders on local disks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def as_root(root: str | Path) -> str:
     """Give a folder that exists as a string.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: it doesn't exist, or is a file.
+        FileNotFoundError: it doesn't exist.
+        NotADirectoryError: it is a file.
     """
     folder = os.path.expanduser(os.fspath(root))
     if not os.path.exists(folder):

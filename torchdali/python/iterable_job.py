@@ -6,9 +6,12 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from ..batch import Columns
+from ..errors import let_through
 from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
+from .collating import WHOLE, Collating
 from .sample import Description, Structure
 from .snapshot import Standing
 
@@ -95,6 +98,8 @@ class IterableJob:
         shard: how workers and ranks share it, see `IterableSource`.
     """
 
+    collating: Collating | None = None  # puts a batch together, where the user's function does
+
     def __init__(self, dataset: Any, shard: str) -> None:
         self.dataset = dataset
         self._shard = shard
@@ -125,7 +130,8 @@ class IterableJob:
         sample = self._peek(seed, key)
         if sample is _NOTHING:
             return None
-        return Description(Structure.of(sample, fields), self._restarts(seed, key))
+        structure = WHOLE if self.collating is not None else Structure.of(sample, fields)
+        return Description(structure, self._restarts(seed, key))
 
     def read(self, request: IterableRead, progress: Callable[[int], None]) -> Answer:
         """Read the next batch."""
@@ -135,7 +141,7 @@ class IterableJob:
             failed, self._failed = self._failed, None
             raise failed
         structure = request.description.structure
-        rows: list[list[Any]] = []
+        rows: list[Any] = []
         while len(rows) < request.batch_size and not self._ended:
             progress(self._taken)
             try:
@@ -144,13 +150,22 @@ class IterableJob:
                 self._ended = True  # whatever its next answer would be
             else:
                 if self._mine():
-                    rows.append(structure.values(sample))
+                    rows.append(sample if self.collating is not None else structure.values(sample))
+        columns = self._columns(structure, rows)
         uneven = self._ended or self._pass_others(progress)
         self._ended = uneven
         # A copy: in this process it may be the dataset's own, which goes on.
         state = copy.deepcopy(self.dataset.state_dict()) if _has_state(self.dataset) else None
         note = IterableNote(Standing(self._taken, state, self._ended), self._asked, uneven)
-        return Answer(structure.columns(rows), note)
+        return Answer(columns, note)
+
+    def _columns(self, structure: Structure, rows: list[Any]) -> Columns:
+        if self.collating is None:
+            return structure.columns(rows)
+        assert self._part is not None
+        part = self._part
+        alone = part.rank * part.num_workers + part.worker
+        return self.collating.columns(rows, part.seed, part.key, alone, self._taken)
 
     def _pass_others(self, progress: Callable[[int], None]) -> bool:
         """Go on to where each rank and worker has had as many samples, so that all ranks have the same state.
@@ -166,6 +181,7 @@ class IterableJob:
         except StopIteration:
             return True
         except Exception as error:  # it belongs to the next batch: this one is whole
+            let_through(error)
             self._failed = error
         return False
 

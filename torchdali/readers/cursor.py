@@ -9,11 +9,11 @@ import numpy as np
 
 from .. import _dali
 from ..batch import Column
-from ..errors import ReaderError, first_line
+from ..errors import ReaderError, first_line, let_through
 
 
 class MakeReader(Protocol):
-    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` at a time."""
+    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` rows at a time."""
 
     def __call__(self, age: int, rows: int) -> Any: ...
 
@@ -21,8 +21,8 @@ class MakeReader(Protocol):
 class Cursor:
     """Reads a shard from some row on, any number of rows at a time.
 
-    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The reader is
-    made by the first read, in the reading thread.
+    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The first read makes
+    the reader, in the reading thread.
 
     Args:
         make: makes the reader.
@@ -76,6 +76,7 @@ class Cursor:
         except ReaderError:
             raise
         except Exception as error:
+            let_through(error)
             raise ReaderError(_reason(error)) from error
 
     def _values(self, output: _dali.Output, number: bool) -> Column:
@@ -87,7 +88,7 @@ class Cursor:
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:
-    """List the outputs: a reader gives a tuple of batches, a dict, or a single batch."""
+    """List the outputs in order: a reader gives a tuple of batches, a dict, or a single batch."""
     if isinstance(outputs, dict):
         return list(outputs.values())
     return outputs if isinstance(outputs, (tuple, list)) else [outputs]
@@ -100,7 +101,7 @@ def _join(parts: Sequence[Any]) -> Column:
 
 
 def _reason(error: BaseException) -> str:
-    """Give DALI's own sentence: dynamic mode puts a general one before it."""
+    """Extract DALI's own sentence; dynamic mode puts a general one before it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

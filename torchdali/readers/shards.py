@@ -1,8 +1,8 @@
-"""The shards of a native reader: the order that they make, and a pass over them.
+"""The shards of a native reader: the order that they form, and a pass over them.
 
 The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V.  Shards
-that have one row more than others count first, so this holds to the last position.  Each of world_size ranks reads
-the positions of its rank modulo world_size, which are whole shards wherever world_size divides V.
+with one row more than the others come first, so this holds up to the last position.  Each of world_size ranks reads
+the positions that equal its rank modulo world_size: these are whole shards wherever world_size divides V.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from .. import _dali
 from ..batch import Column, Columns
-from ..errors import ReaderError, leave_frame
+from ..errors import ReaderError, leave_frame, let_through
 from ..order import Epoch, Indices, Order, Rows, own_rows
 from ..rand import Key, derive
 from ..source import Pass, Reading
@@ -24,11 +24,11 @@ from .cursor import Cursor
 
 
 class Sharded(Protocol):
-    """A native reader, as far as a pass needs it.
+    """The part of a native reader that a pass needs.
 
     Attributes:
-        seed: of its order; None: the loader's.
-        name: for messages.
+        seed: the order's seed; None: the loader's.
+        name: the reader's name, for messages.
     """
 
     seed: int | None
@@ -43,7 +43,7 @@ class Sharded(Protocol):
         ...
 
     def rows_at_once(self, rows: int) -> int:
-        """Give how many rows to ask DALI for where a batch takes `rows`."""
+        """Give the number of rows to ask DALI for, where a batch takes `rows`."""
         ...
 
     def place(self, device: torch.device) -> torch.device:
@@ -64,11 +64,11 @@ class Sharded(Protocol):
 
 
 class ReaderOrder(Order):
-    """The order of a native reader: positions of its epoch, which the reader alone can turn into samples.
+    """The order of a native reader: positions of its epoch, which only the reader can turn into samples.
 
     Args:
-        size: samples of an epoch.
-        name: names the order for a number of ranks.
+        size: samples per epoch.
+        name: gives the order's name for a number of ranks.
     """
 
     strided = in_order = True
@@ -105,7 +105,7 @@ class ShardedReading(Reading):
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         session = self._session()
         cursors: dict[int, Cursor] = {}
-        # Each of a rank's shards gives its part of a batch.
+        # Each of the rank's shards gives its part of a batch.
         part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
         chunk = self._reader.rows_at_once(part)
         for indices, _ in rows:
@@ -115,11 +115,12 @@ class ShardedReading(Reading):
                 except ReaderError:
                     if chunk == part:
                         raise
-                    # The fault may be in the rows after this batch's.
+                    # The fault may lie in rows after this batch.
                     cursors.clear()
                     chunk = part
                     columns = self._columns(indices, cursors, session, chunk)
             except Exception as error:
+                let_through(error)
                 cursors.clear()  # a reader is dead after an error
                 yield leave_frame(self._explain(error, indices) if isinstance(error, ReaderError) else error)
                 continue
@@ -142,7 +143,7 @@ class ShardedReading(Reading):
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
-            # Rows that repeat fill up a batch.
+            # Repeated rows fill up a batch.
             wanted, back = np.unique(ordinals[mine], return_inverse=True)
             first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
             got = self._at(shard, first, cursors, session, chunk).read(n)
@@ -164,11 +165,11 @@ class ShardedReading(Reading):
 
         def make(age: int, rows: int) -> Any:
             made = self._reader.make(number, self._shards, self._generator, age, rows, pass_.device)
-            if (found := made.get_metadata()["epoch_size"]) != self._n:  # it looks at folders and lists anew
+            if (found := made.get_metadata()["epoch_size"]) != self._n:  # DALI reads folders and lists anew
                 raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
             return made
 
-        # The shards with one row more are the first of the order.
+        # The shards with one row more come first in the order.
         size = self._n // self._shards + (shard < self._n % self._shards)
         return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
@@ -183,7 +184,7 @@ class ShardedReading(Reading):
 
 
 def shard_order(n: int, shards: int) -> Indices:
-    """Give DALI's numbers of the shards in our order: those with one row more first.
+    """Give DALI's shard numbers in our order: the shards with one row more come first.
 
     DALI gives shard s the rows from floor(s n / shards) to floor((s + 1) n / shards).
     """
