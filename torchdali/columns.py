@@ -41,6 +41,13 @@ def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
     return array
 
 
+def writable(column: Column) -> Column:
+    """Give a column of arrays in memory that can be written: DALI copies any other, and slowly, one by one."""
+    if isinstance(column, np.ndarray):
+        return column if column.flags.writeable else column.copy()
+    return [value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value for value in column]
+
+
 def same_shape(column: Column, kind: Kind) -> bool:
     """Tell whether all values of a column have one shape; image files have none before they are decoded."""
     if isinstance(column, np.ndarray):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from ..batch import Columns
+from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
 from ..formats.image import make_readable
@@ -82,6 +83,8 @@ class Fetcher:
             files = [make_readable(data, self.max_pixels) for data in columns[name]]
             work.columns[name] = [file.data for file in files]
             read[name] = np.array([file.size for file in files], np.int64) if self.plan.peeks else None
+        for name in self.plan.inputs:
+            work.columns[name] = writable(work.columns[name])
         for name in self.plan.inputs:
             if self.plan.kinds[name] == "array":
                 check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them

@@ -12,17 +12,23 @@ from ..checks import nearest_path
 
 
 def read_file(path: str) -> NDArray[np.uint8]:
-    """Read a file's bytes, uint8 [n].
+    """Read a file's bytes, uint8 [n], into memory that can be written: DALI copies any other, one by one.
 
     Raises:
         OSError: it can't be opened.
         ValueError: it is empty.
     """
-    with open(path, "rb", buffering=0) as file:  # a third faster than numpy.fromfile
-        data = file.read()
-    if not data:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        data = np.empty(os.fstat(file).st_size, np.uint8)
+        size = 0
+        while size < len(data) and (part := os.readv(file, [data.data[size:]])):
+            size += part
+    finally:
+        os.close(file)
+    if not size:
         raise ValueError("the file is empty")
-    return np.frombuffer(data, np.uint8)
+    return data[:size]
 
 
 def as_root(root: str | Path) -> str:
