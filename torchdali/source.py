@@ -89,7 +89,14 @@ class Failed(NamedTuple):
 
 
 class Reading:
-    """Reads a source for one pass; a subclass defines `stream` and `read`."""
+    """Reads a source for one pass; a subclass defines `stream` and `read`.
+
+    Attributes:
+        end: where the source stands after the end of its epoch, if the next one does not simply begin at the start; it
+            is known when the stream has ended.
+    """
+
+    end: Any = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Give the columns of consecutive rows, in order; a failure is given as its error, and the stream goes on.
@@ -190,7 +197,7 @@ class Source:
         """Open the source for one pass."""
         raise NotImplementedError
 
-    def prepare(self, seed: int, start: Position) -> None:
+    def prepare(self, seed: int, start: Position, shard: Shard) -> None:
         """Get ready for a pass from `start`: its fields may be asked for before it is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
@@ -201,8 +208,13 @@ class Source:
         """The entries `state_keys` of a loader's state, from a position's snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
         """The snapshot that the entries `state_keys` of a state hold.
+
+        Args:
+            state: the entries.
+            position: the state's position.
+            strict: False: what was read up to there is not verified.
 
         Raises:
             StateMismatchError: they do not fit this source, or the position.

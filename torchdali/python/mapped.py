@@ -58,7 +58,7 @@ class PythonDataset(PythonSource):
     def job(self) -> MapJob:
         return MapJob(self.dataset)
 
-    def describe_request(self) -> MapDescribe:
+    def describe_request(self, worker: int) -> MapDescribe:
         return MapDescribe(self._names)
 
     def open(self, pass_: Pass) -> Reading:

@@ -48,8 +48,8 @@ class PythonSource(Source):
         """Make the code that runs in the workers; it has an attribute `dataset`."""
         raise NotImplementedError
 
-    def describe_request(self) -> Any:
-        """Make the request for `Job.describe`, which returns a `Description`, or None where there is no sample."""
+    def describe_request(self, worker: int) -> Any:
+        """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
     # For a loader
@@ -130,7 +130,7 @@ class PythonSource(Source):
         return self._description
 
     def _describe_here(self) -> Description | None:
-        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request())
+        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request(0))
         if isinstance(found, Failed):
             raise found.error
         return found
@@ -141,7 +141,7 @@ class PythonSource(Source):
         try:
             # The first worker knows; of an iterable it may have no sample.
             for worker in range(pool.num_workers):
-                (result,) = pool.run([Task(worker, self.describe_request(), worker, describe=True)])
+                (result,) = pool.run([Task(worker, self.describe_request(worker), worker, describe=True)])
                 if result.error is not None:
                     raise failed(result.error, result.index, result.worker).error
                 found = result.note
