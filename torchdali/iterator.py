@@ -100,7 +100,7 @@ class LoaderIterator:
             work = self._take(opened)
         except StopIteration:
             self._end()
-            opened.move(self._position._replace(finished=True, snapshot=None))
+            opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)

@@ -296,7 +296,8 @@ class DataLoader:
 
         Args:
             state_dict: from `state_dict`, of any number of ranks, batch size or engine.
-            strict: False accepts the state of another dataset, order or seed.
+            strict: False accepts the state of another dataset, order or seed, and of an iterable that does not give the
+                same samples again.
 
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
@@ -307,7 +308,7 @@ class DataLoader:
             state_dict = {name: value for name, value in state_dict.items() if name not in own}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position)
+            snapshot = self.source.unpack(own, position, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
         self._progress.load(position._replace(snapshot=snapshot))
@@ -392,7 +393,7 @@ class DataLoader:
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
-        self.source.prepare(self.seed, start)
+        self.source.prepare(self.seed, start, shard)
         settings = Settings(
             source=self.source,
             pass_=Pass(

@@ -89,7 +89,14 @@ class Failed(NamedTuple):
 
 
 class Reading:
-    """Reads a source for one pass; a subclass defines `stream` and `read`."""
+    """Reads a source for one pass; a subclass defines `stream` and `read`.
+
+    Attributes:
+        end: where the source stands after the end of its epoch, if the next one does not simply begin at the start; it
+            is known when the stream has ended.
+    """
+
+    end: Any = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Yield the columns of consecutive rows, in order; for a failure, yield its error and go on.
@@ -201,7 +208,7 @@ class Source:
         """Open the source for one pass."""
         raise NotImplementedError
 
-    def prepare(self, seed: int, start: Position) -> None:
+    def prepare(self, seed: int, start: Position, shard: Shard) -> None:
         """Get ready for a pass from `start`: its fields may be asked for before the pass is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
@@ -212,8 +219,13 @@ class Source:
         """Make the entries `state_keys` of a loader's state from a position's snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
         """Read a position's snapshot from the entries `state_keys` of a loader's state.
+
+        Args:
+            state: the entries.
+            position: the state's position.
+            strict: False: what was read up to there is not verified.
 
         Raises:
             StateMismatchError: they do not fit this source, or the position.

@@ -22,7 +22,8 @@ class Position(NamedTuple):
             and iterates twice without it; each cycle is another order.
         samples_seen: samples of the epoch handed over so far, over all ranks.
         finished: the pass over the epoch was completed, so that the next one begins the next epoch.
-        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).
+        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).  Its
+            `next_epoch()` is what the start of the next epoch takes over from it.
     """
 
     epoch: int = 0
@@ -137,8 +138,8 @@ class Progress:
             # A trainer that has fetched a batch already says so afterwards: the pass that runs still counts.
             self._again, self._set = True, False
             return
+        self._next, self._set = _start(self._loaded or self._live or self._next, epoch), True
         self._loaded = self._live = None
-        self._next, self._set = Position(epoch), True
 
     def load(self, position: Position) -> None:
         """Start the next pass here; the pass that was begun last goes on here too, if it is still open."""
@@ -155,7 +156,7 @@ class Progress:
             return self._after(self._loaded) if self._loaded.finished else self._loaded
         if self._live is not None and not self._set:
             begins_again = self._again and not self._live.finished
-            return Position(self._live.epoch) if begins_again else self._after(self._live)
+            return _start(self._live, self._live.epoch) if begins_again else self._after(self._live)
         return self._next
 
     def begin(self) -> tuple[int, Position]:
@@ -176,5 +177,10 @@ class Progress:
 
     def _after(self, position: Position) -> Position:
         if self._explicit:
-            return Position(position.epoch, position.cycle + 1)
-        return Position(position.epoch + 1)
+            return _start(position, position.epoch, position.cycle + 1)
+        return _start(position, position.epoch + 1)
+
+
+def _start(after: Position, epoch: int, cycle: int = 0) -> Position:
+    """The start of an epoch, after a position of another one."""
+    return Position(epoch, cycle, snapshot=after.snapshot and after.snapshot.next_epoch())

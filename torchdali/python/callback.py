@@ -71,7 +71,7 @@ class SampleSource(PythonSource):
     def job(self) -> CallbackJob:
         return CallbackJob(self.callback, self.batch)
 
-    def describe_request(self) -> CallbackDescribe:
+    def describe_request(self, worker: int) -> CallbackDescribe:
         return CallbackDescribe(self._names)
 
     def open(self, pass_: Pass) -> Reading:

@@ -63,7 +63,7 @@ class PythonDataset(PythonSource):
     def _describe(self) -> Description | None:
         return Description(WHOLE) if self.collated else super()._describe()
 
-    def describe_request(self) -> MapDescribe:
+    def describe_request(self, worker: int) -> MapDescribe:
         return MapDescribe(self._names)
 
     def open(self, pass_: Pass) -> Reading:

@@ -51,8 +51,8 @@ class PythonSource(Source):
         """Make the code that runs in the workers; it has an attribute `dataset`."""
         raise NotImplementedError
 
-    def describe_request(self) -> Any:
-        """Make the request for `Job.describe`, which returns a `Description`, or None where there is no sample."""
+    def describe_request(self, worker: int) -> Any:
+        """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
     # For a loader
@@ -161,7 +161,7 @@ class PythonSource(Source):
         return self._describe_here() if self.inline else self._describe_in_workers()
 
     def _describe_here(self) -> Description | None:
-        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request())
+        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request(0))
         if isinstance(found, Failed):
             raise found.error
         return found
@@ -172,7 +172,7 @@ class PythonSource(Source):
         try:
             # The first worker knows; of an iterable it may have no sample.
             for worker in range(pool.num_workers):
-                (result,) = pool.run([Task(worker, self.describe_request(), worker, describe=True)])
+                (result,) = pool.run([Task(worker, self.describe_request(worker), worker, describe=True)])
                 if result.error is not None:
                     raise failed(result.error, result.index, result.worker).error
                 found = result.note
