@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from .errors import forget_frames
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
+STATE = "loader_state"
+"""The key of a batch's state, where it is asked for."""
+
 
 @dataclass(frozen=True)
 class OpenPass:
@@ -26,6 +30,7 @@ class OpenPass:
         start: where it begins.
         move: tells the loader where the stream stands.
         form: puts a batch's fields into the user's form.
+        state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
@@ -36,6 +41,7 @@ class OpenPass:
     start: Position
     move: Callable[[Position], None]
     form: Callable[[dict[str, Any]], Any]
+    state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
     timeout: float | None
     pin: bool
@@ -106,7 +112,14 @@ class LoaderIterator:
         opened.move(self._position)
         if self._told is not None:
             self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
-        return opened.form(batch)
+        for text in work.warnings:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        formed = opened.form(batch)
+        if opened.state is not None:
+            if STATE in formed:
+                raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
+            formed[STATE] = opened.state(self._position)
+        return formed
 
     def _take(self, opened: OpenPass) -> Any:
         """Take the next work; where the last one is not known and accelerate asks, one more is taken ahead."""

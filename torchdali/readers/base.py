@@ -56,7 +56,8 @@ class Reader(Standalone):
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
         kinds: the kinds of fields where their names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
-            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
+            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time; in each epoch, a rank
+            reads other shards, as (seed, epoch) says.
         seed: of the order; None: the loader's.
         virtual_shards: read so many shards, divided among the ranks.  A multiple of every world size with which the
             job shall go on in mid-epoch; each costs a thread and the reader's memory for paths.  None: one per rank.
