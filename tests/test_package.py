@@ -33,7 +33,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "option iterator loader",
+    "loader": "registered option iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }

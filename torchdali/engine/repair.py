@@ -135,7 +135,7 @@ class Repair:
 
     def _diagnose(self, work: Work, index: int, key: int) -> Diagnosis:
         rows = Rows(np.array([index]), np.array([key], np.uint64))
-        alone = Work(work.step, rows, np.ones(1, np.bool_))
+        alone = Work(work.step, rows, np.ones(1, np.bool_), alone=True, warnings=work.warnings)
         encoded = self._fetcher.plan.encoded
         try:
             columns = self._read(work, rows)
