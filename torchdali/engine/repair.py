@@ -24,6 +24,7 @@ from ..errors import (
 from ..order import Rows
 from ..pillow import readable, transcode
 from ..rand import Key, Rand
+from ..storage import OUT_OF_FILES, too_many_files
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -55,6 +56,8 @@ def _final(error: BaseException, read: bool) -> bool:
     A value of another form is a bad sample's where the source refuses it, and the batch's where two samples of it that
     were read differ.
     """
+    if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+        return True
     return isinstance(error, TorchDaliError) and (read or not isinstance(error, FieldTypeError))
 
 
@@ -83,6 +86,8 @@ class Repair:
             self._mend(work, error)
         except Exception as final:
             let_through(final)
+            if isinstance(final, OSError) and final.errno in OUT_OF_FILES:
+                final.add_note(f"torchdali: {too_many_files()}")
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:

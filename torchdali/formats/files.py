@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import nearest_path
+from ..storage import opened
 
 
 def read_file(path: str) -> NDArray[np.uint8]:
@@ -18,7 +19,7 @@ def read_file(path: str) -> NDArray[np.uint8]:
         OSError: it can't be opened.
         ValueError: it is empty.
     """
-    with open(path, "rb", buffering=0) as file:  # a third faster than numpy.fromfile
+    with opened(lambda: open(path, "rb", buffering=0)) as file:  # a third faster than numpy.fromfile
         data = file.read()
     if not data:
         raise ValueError("the file is empty")
