@@ -12,6 +12,7 @@
      |    +-- WorkerTimeoutError           a sample took longer than `timeout` in a worker
      +-- WorkerDiedError (RuntimeError)    a worker process exited, or was killed
      +-- SharedMemoryError (MemoryError)   there is too little shared memory for a worker's result
+     +-- OpenFilesError (OSError)          the process may open no more files
      +-- RankMismatchError (RuntimeError)  the ranks of one job do not read one stream
 
 Invalid arguments raise plain `ValueError` and `TypeError`, as in torch.
@@ -148,6 +149,10 @@ class WorkerTimeoutError(LoaderTimeoutError):
     def __str__(self) -> str:
         over = f"took over {self.timeout:g} s while it {self.stage}{_place(self)}"
         return f"worker {self.worker} (pid {self.pid}) {over}, and was killed"
+
+
+class OpenFilesError(TorchDaliError, OSError):
+    """The process has as many files open as it may: no fault of a sample."""
 
 
 class SharedMemoryError(TorchDaliError, MemoryError):

@@ -428,6 +428,7 @@ class DataLoader:
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
         start = self._progress.upcoming
+        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
