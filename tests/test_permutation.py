@@ -1,4 +1,4 @@
-"""The keyed permutation: a bijection for every n and key, anywhere at once, and without a pattern."""
+"""The keyed permutation: a bijection for every n and key, evaluated at any position, without a pattern."""
 
 from __future__ import annotations
 

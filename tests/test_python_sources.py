@@ -519,8 +519,9 @@ def test_a_replay_warns():
         other.load_state_dict(state)
         with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 8 samples are iterated again"):
             next(iter(other))
-    with loader(S.Stream(), 3, shuffle=False) as wrong, pytest.raises(StateMismatchError, match="expected 3, got 2"):
-        wrong.load_state_dict(state)
+    with loader(S.Stream(), 2, shuffle=False, seed=4) as wrong:
+        with pytest.raises(StateMismatchError, match="seed: expected 4, got 3"):
+            wrong.load_state_dict(state)
 
 
 @pytest.mark.processes

@@ -247,7 +247,7 @@ def test_a_resume_in_mid_epoch_continues_there() -> None:
     assert [run(again), run(again)] == [Position(1, 0, 30), Position(2)]
 
 
-def test_a_resume_behind_the_last_batch_has_an_empty_pass_and_behind_the_end_the_next_epoch() -> None:
+def test_a_resume_after_the_last_batch_has_an_empty_pass_and_after_the_end_the_next_epoch() -> None:
     progress = Progress()
     number, _ = progress.begin()
     progress.move(number, Position(0, 0, 100))
@@ -274,12 +274,16 @@ def test_loading_twice_takes_the_last() -> None:
 
 
 def test_loading_while_a_pass_is_open() -> None:
+    """The pass that was begun last is told where it goes on, until a pass begins there."""
     progress = Progress()
+    other, _ = progress.begin()
     number, _ = progress.begin()
+    assert progress.loaded(number) is None
     progress.load(Position(5, 0, 40))
-    progress.move(number, Position(0, 0, 10))  # it goes on, and no longer counts
+    assert progress.loaded(number) == Position(5, 0, 40) and progress.loaded(other) is None
+    progress.move(other, Position(0, 0, 10))
     assert progress.position == Position(5, 0, 40) and progress.epoch == 5
-    assert run(progress) == Position(5, 0, 40)
+    assert run(progress) == Position(5, 0, 40) and progress.loaded(number) is None
 
 
 def test_of_several_open_passes_the_one_begun_last_counts() -> None:
@@ -306,11 +310,25 @@ def test_set_epoch() -> None:
 
 
 def test_set_epoch_while_a_pass_is_open() -> None:
+    """The state never stands still while batches go out, and the next pass is the epoch that was named."""
     progress = Progress()
     number, _ = progress.begin()
     progress.set_epoch(3)
+    assert progress.position == Position(3)
     progress.move(number, Position(0, 0, 50))
-    assert progress.position == Position(3) and run(progress) == Position(3)
+    assert progress.position == Position(0, 0, 50) and progress.epoch == 0 and progress.upcoming == Position(3)
+    progress.move(number, Position(0, 0, 100, True))
+    assert progress.epoch == 3 and run(progress) == Position(3) and run(progress) == Position(3, 1)
+
+
+def test_set_epoch_takes_back_the_place_that_an_open_pass_would_go_to() -> None:
+    progress = Progress()
+    number, _ = progress.begin()
+    progress.load(Position(2, 0, 40))
+    progress.set_epoch(3)
+    assert progress.loaded(number) is None
+    progress.move(number, Position(0, 0, 50))
+    assert progress.position == Position(0, 0, 50) and run(progress) == Position(3)
 
 
 def test_cycles_where_the_caller_counts_the_epochs() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from .batch import BadSample, Padded
+from .batch import BadSample, Collated, Padded
 from .engine.run import Run
-from .errors import forget_frames
+from .errors import forget_frames, let_through
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
 
@@ -29,6 +29,7 @@ class OpenPass:
         run: makes its batches.
         start: where it begins.
         move: tells the loader where the stream stands.
+        loaded: gives the place of a state that was loaded after the pass began; None: there is none.
         form: puts a batch's fields into the user's form.
         state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
@@ -40,6 +41,7 @@ class OpenPass:
     run: Run
     start: Position
     move: Callable[[Position], None]
+    loaded: Callable[[], Position | None]
     form: Callable[[dict[str, Any]], Any]
     state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
@@ -51,6 +53,8 @@ class OpenPass:
 class LoaderIterator:
     """Iterates over one pass.  It owns the run: when it is dropped, or at exit, the run's threads end.
 
+    Where a state is loaded meanwhile, it goes on there with its next batch, by a new run.
+
     Args:
         begin: begins the pass, at the first `next`.
     """
@@ -61,6 +65,8 @@ class LoaderIterator:
         self._ended = False
         self._told: ToldPass | None = None
         self._ahead: Any = None  # the work after the last one, or what came instead
+        self._position = Position()
+        self._finalizer: weakref.finalize[..., Any] | None = None  # closes the run
         self._pid = os.getpid()
 
     def __iter__(self) -> Iterator[Any]:
@@ -89,17 +95,18 @@ class LoaderIterator:
             raise RuntimeError(
                 "this iterator was made in another process, and its threads did not come along: call iter(loader) here"
             )
-        if self._pass is None:
-            self._pass = self._begin()
-            self._position = self._pass.start
-            self._finalizer = weakref.finalize(self, self._pass.run.close)
-            self._told = tell_pass()
-        opened = self._pass
+        if self._pass is not None and (loaded := self._pass.loaded()) is not None:
+            if loaded.finished:
+                self._end()
+                raise StopIteration
+            self._close()  # what was made ahead belongs to the old place
+            self._pass = self._ahead = None
+        opened = self._opened()
         try:
             work = self._take(opened)
         except StopIteration:
             self._end()
-            opened.move(self._position._replace(finished=True, snapshot=None))
+            opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)
@@ -121,6 +128,15 @@ class LoaderIterator:
             formed[STATE] = opened.state(self._position)
         return formed
 
+    def _opened(self) -> OpenPass:
+        """Get the pass, which begins with the first batch, and with the first one at another place."""
+        if self._pass is None:
+            self._pass = self._begin()
+            self._position = self._pass.start
+            self._finalizer = weakref.finalize(self, self._pass.run.close)
+            self._told = self._told or tell_pass()
+        return self._pass
+
     def _take(self, opened: OpenPass) -> Any:
         """Take the next work; where the last one is not known and accelerate asks, one more is taken ahead."""
         work, self._ahead = self._ahead, None
@@ -128,13 +144,21 @@ class LoaderIterator:
         if isinstance(work, Exception):
             raise work
         if self._told is not None and opened.ends_unseen:
-            self._ahead = _pull(opened)
+            try:
+                self._ahead = _pull(opened)
+            except BaseException:
+                self._ahead = work  # not lost
+                raise
         return work
 
     def _end(self) -> None:
         self._ended = True
         tell_end(self._told)
-        self._finalizer()
+        self._close()
+
+    def _close(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer()
 
 
 def _pull(opened: OpenPass) -> Any:
@@ -142,12 +166,15 @@ def _pull(opened: OpenPass) -> Any:
     try:
         return opened.run.next(opened.timeout)
     except Exception as error:
+        let_through(error)
         return error
 
 
 def _pinned(value: Any) -> Any:
     if isinstance(value, Padded):
         return Padded(*map(_pinned, value))
+    if isinstance(value, Collated):
+        return value.map(_pinned)
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
@@ -155,6 +182,15 @@ def _pinned(value: Any) -> Any:
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
     for value in batch.values():
+        if isinstance(value, Collated):
+            if torch.cuda.is_available():
+                value.map(_record)
+            continue
         for tensor in value if isinstance(value, Padded) else (value,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+            _record(tensor)
+
+
+def _record(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        value.record_stream(torch.cuda.current_stream(value.device))
+    return value

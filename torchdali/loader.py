@@ -24,6 +24,7 @@ from .iterator import LoaderIterator, OpenPass
 from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
+from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
 from .source import Pass, Source
@@ -45,10 +46,11 @@ class DataLoader:
     Args:
         dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
             dataset of torch, whose samples are made by Python code (see `sources`).
-        batch_size: samples a batch and rank.
+        batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
+            arrays and numbers become tensors.
         shuffle: another order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or a sized iterable of indices
-            over the whole dataset, drawn once for each epoch, with all generators seeded by (seed, epoch).
+            over the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
@@ -64,6 +66,8 @@ class DataLoader:
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
+            Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
             must fit the dtype of each field that may be ragged.
@@ -76,6 +80,9 @@ class DataLoader:
 
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
+        collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
+            worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
+            is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
@@ -100,7 +107,7 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool = False,
         sampler: Iterable[int] | Order | None = None,
         *,
@@ -118,6 +125,7 @@ class DataLoader:
         engine: Engine = "auto",
         output: Output = "tuple",
         on_bad_sample: OnBadSample = "raise",
+        max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
@@ -154,6 +162,7 @@ class DataLoader:
             engine=engine,
             output=output,
             on_bad_sample=on_bad_sample,
+            max_pixels=max_pixels,
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
@@ -197,9 +206,12 @@ class DataLoader:
         return TokenDataset(self) if trainer_asks() else self._dataset
 
     @property
-    def batch_size(self) -> int:
-        """Samples per batch on this rank; the largest number, where the order makes its own batches."""
-        return self._batch_size
+    def batch_size(self) -> int | None:
+        """Samples per batch on this rank; the largest number, where the order makes its own batches.
+
+        None where each item of the dataset is a batch.
+        """
+        return None if self.options.batch_size is None else self._batch_size
 
     @property
     def sampler(self) -> EpochSampler:
@@ -222,6 +234,11 @@ class DataLoader:
     @transform.setter
     def transform(self, transform: Any) -> None:
         before = self.__dict__.get("_transform"), self._plan
+        if transform is not None and self.source.collated:
+            raise ValueError(
+                f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write the "
+                "transform in the dataset, or leave collate_fn out, and the loader puts batches together"
+            )
         self._transform, self._plan = transform, None
         if self.source.described:  # else a sample would have to be made
             try:
@@ -308,11 +325,14 @@ class DataLoader:
         self._registered.add(name, obj)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on there with the next pass.  An iterator that has not begun goes there too.
+        """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
+
+        An iterator that has not begun goes there too.  After a state of an epoch's end, an open pass ends.
 
         Args:
             state_dict: from `state_dict`, of any number of ranks, batch size or engine.
-            strict: False accepts the state of another dataset, order or seed.
+            strict: False accepts the state of another dataset, order or seed, and of an iterable that does not give the
+                same samples again.
 
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
@@ -325,7 +345,7 @@ class DataLoader:
             state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position)
+            snapshot = self.source.unpack(own, position, strict)
             self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
@@ -389,18 +409,18 @@ class DataLoader:
 
     def _batching(self, shard: Shard) -> Batching:
         options = self.options
-        return self._order.batching(options.batch_size, shard, options.drop_last, options.pad_last)
+        return self._order.batching(options.samples, shard, options.drop_last, options.pad_last)
 
     def _agree(self, start: Position, device: torch.device) -> None:
-        """Make sure that all ranks stand at the same place of the same stream; a collective."""
+        """Make sure that all ranks stand at the same place of the same stream; all come."""
         options = self.options
         group = distributed.resolve_group(options.shard, options.mesh, options.process_group)
         if group is not None:
-            facts = {**pack(start, self._fingerprint()), "batch_size": self.batch_size}
+            facts = {**pack(start, self._fingerprint()), "batch_size": self._batch_size}
             facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
             if self.source.endless:
                 del facts["samples_seen"]  # each rank counts its own
-            check_agreement(facts, group, gpu=distributed.own_gpu(device), device=device)
+            check_agreement(facts, group, gpu=distributed.own_gpu(device))
 
     def _begin(self) -> OpenPass:
         """Start a pass; everything that depends on this process is looked up here."""
@@ -408,17 +428,18 @@ class DataLoader:
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
         start = self._progress.upcoming
+        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
-        self.source.prepare(self.seed, start)
+        self.source.prepare(self.seed, start, shard)
         settings = Settings(
             source=self.source,
             pass_=Pass(
                 seed=self.seed,
                 start=start,
                 shard=shard,
-                batch_size=self.batch_size,
+                batch_size=self._batch_size,
                 num_threads=options.num_threads or distributed.default_num_threads(),
                 device=device,
                 drop_last=self.drop_last,
@@ -428,6 +449,7 @@ class DataLoader:
             prefetch=options.prefetch,
             padding=options.padding,
             policy=options.on_bad_sample,
+            max_pixels=options.max_pixels,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.
         steps = self._order.epoch(self.seed, start).steps(start, batching)
@@ -441,6 +463,7 @@ class DataLoader:
             run=run,
             start=start,
             move=partial(self._progress.move, number),
+            loaded=partial(self._progress.loaded, number),
             form=self._form,
             state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,

@@ -47,6 +47,7 @@ class Key(IntEnum):
     CHILD = 0xC41D  # plus a number: the children of a `Rand`
     STEP = 0x57E9  # a step of a transform, by its name and occurrence, see `Rand.named`
     STREAM = 0x57EA  # the draws that a user gave a name, see `Rand.stream`
+    COLLATE = 0xC011  # the global generators while a `collate_fn` runs
     TORCH = 0x70C4  # the seed of `rand.torch` in a function
     NUMPY = 0x70C5  # the seed of `rand.numpy`
     GLOBAL = 0x70C6  # the seeds of the global generators while a function runs in the caller's thread

@@ -23,7 +23,8 @@ class Position(NamedTuple):
             and iterates twice without it; each cycle is another order.
         samples_seen: samples of the epoch handed over so far, over all ranks.
         finished: the pass over the epoch was completed, so that the next one begins the next epoch.
-        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).
+        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).  Its
+            `next_epoch()` is what the start of the next epoch takes over from it.
     """
 
     epoch: int = 0
@@ -109,23 +110,24 @@ class Progress:
 
     def __init__(self) -> None:
         self._next = Position()  # where the next pass starts, as far as it is decided
-        self._live: Position | None = None  # behind the last batch of the last pass
+        self._live: Position | None = None  # after the last batch of the last pass
         self._loaded: Position | None = None  # by load_state_dict, not begun yet
         self._explicit = False  # the caller counts the epochs
+        self._set = False  # `_next` is an epoch that set_epoch named, not begun yet
         self._again = (
             False  # set_epoch named the running epoch: if that is broken off, the next pass is a new one of it
         )
-        self._pass = 0  # which pass may still move the position
+        self._pass = 0  # the pass that may still move the position
 
     @property
     def position(self) -> Position:
-        """What a state taken now describes."""
+        """The position that a state taken now describes."""
         return self._loaded or self._live or self._next
 
     @property
     def current(self) -> Position:
         """The same, but where a pass is finished, the start of the next one."""
-        return self._after(self.position) if self.position.finished else self.position
+        return self.upcoming if self.position.finished else self.position
 
     @property
     def epoch(self) -> int:
@@ -133,7 +135,10 @@ class Progress:
         return self.current.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch from its start; a loaded state of the same epoch is continued instead."""
+        """Start the next pass at the start of this epoch; a loaded state of the same epoch is continued instead.
+
+        The state follows a pass that is still open, if it hands over more batches.
+        """
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch <= MAX_EPOCH:
             raise ValueError(f"epoch must be an integer in [0, {MAX_EPOCH + 1}), got {epoch!r}")
         self._explicit = True
@@ -143,43 +148,51 @@ class Progress:
             return
         if self._loaded is None and self._live is not None and self._live.epoch == epoch and not self._live.finished:
             # A trainer that has fetched a batch already says so afterwards: the pass that runs still counts.
-            self._again = True
+            self._again, self._set = True, False
             return
-        self._pass += 1
+        self._next, self._set = _start(self._loaded or self._live or self._next, epoch), True
         self._loaded = self._live = None
-        self._next = Position(epoch)
 
     def load(self, position: Position) -> None:
-        """The next pass starts here; a pass that is open goes on, and no longer counts."""
-        self._loaded = position
+        """Start the next pass here; the pass that was begun last goes on here too, if it is still open."""
+        self._loaded, self._set = position, False
+
+    def loaded(self, number: int) -> Position | None:
+        """The position at which an open pass has to go on, since it was loaded after the pass began; else None."""
+        return self._loaded if number == self._pass else None
 
     @property
     def upcoming(self) -> Position:
-        """Where `begin` would start."""
+        """The position where `begin` would start."""
         if self._loaded is not None:
             return self._after(self._loaded) if self._loaded.finished else self._loaded
-        if self._live is not None:
+        if self._live is not None and not self._set:
             begins_again = self._again and not self._live.finished
-            return Position(self._live.epoch) if begins_again else self._after(self._live)
+            return _start(self._live, self._live.epoch) if begins_again else self._after(self._live)
         return self._next
 
     def begin(self) -> tuple[int, Position]:
         """Start a pass: a loaded position, an epoch that was set, or what follows the last pass.
 
         Returns:
-            The pass's number, for `move`, and where it starts.
+            The pass's number, for `move` and `loaded`, and where it starts.
         """
         start = self.upcoming
-        self._loaded, self._live, self._again = None, start, False
+        self._loaded, self._live, self._again, self._set = None, start, False, False
         self._pass += 1
         return self._pass, start
 
     def move(self, number: int, position: Position) -> None:
-        """A batch was handed over, or the pass ended.  Of several open passes, the one begun last counts."""
+        """Follow a pass that handed over a batch, or ended.  Of several open passes, the one begun last counts."""
         if number == self._pass:
             self._live = position
 
     def _after(self, position: Position) -> Position:
         if self._explicit:
-            return Position(position.epoch, position.cycle + 1)
-        return Position(position.epoch + 1)
+            return _start(position, position.epoch, position.cycle + 1)
+        return _start(position, position.epoch + 1)
+
+
+def _start(after: Position, epoch: int, cycle: int = 0) -> Position:
+    """The start of an epoch, after a position of another one."""
+    return Position(epoch, cycle, snapshot=after.snapshot and after.snapshot.next_epoch())

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .. import _dali
-from ..batch import Padded
+from ..batch import Collated, Padded
 from ..buffers import Pool
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
@@ -72,6 +72,8 @@ class HostStage:
         if name in work.outputs:
             return self._output(name, work)
         column = work.columns[name]
+        if isinstance(column, Collated):
+            return column.to(self.device) if self.device.type == "cuda" else column
         if kind == "number":
             return collate_numbers(column, self.device)
         if kind == "array":

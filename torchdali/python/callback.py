@@ -35,6 +35,7 @@ class SampleSource(PythonSource):
     """
 
     endless = True
+    collates = False
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class SampleSource(PythonSource):
     def job(self) -> CallbackJob:
         return CallbackJob(self.callback, self.batch)
 
-    def describe_request(self) -> CallbackDescribe:
+    def describe_request(self, worker: int) -> CallbackDescribe:
         return CallbackDescribe(self._names)
 
     def open(self, pass_: Pass) -> Reading:

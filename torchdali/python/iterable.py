@@ -8,12 +8,13 @@ from typing import Any, Self
 from torch.utils.data import IterableDataset
 
 from ..checks import one_of
+from ..distributed import Shard
 from ..fingerprint import digest
 from ..options import Options
 from ..source import Pass, Reading
 from ..state import Position
-from .iterable_job import IterableDescribe, IterableJob
-from .iterable_reading import IterableReading
+from .iterable_job import DESCRIBED, IterableDescribe, IterableJob, IterablePass
+from .iterable_reading import IterableReading, begin_of
 from .snapshot import Snapshot
 from .source import PythonSource
 
@@ -70,7 +71,7 @@ class IterableSource(PythonSource):
         one_of("shard", shard, ("auto", "skip", "none"))
         super().__init__(fields, ragged)
         self.dataset, self.shard = dataset, shard
-        self._next_pass: tuple[int, int] | None = None
+        self._next_pass: tuple[int, Position, Shard] | None = None
         self._job: IterableJob | None = None  # one for all passes, since it knows the dataset's first state
 
     def fingerprint(self) -> str:
@@ -92,11 +93,15 @@ class IterableSource(PythonSource):
             self._job = IterableJob(self.dataset, self.shard)
         return self._job
 
-    def prepare(self, seed: int, start: Position) -> None:
-        self._next_pass = seed, start.key
+    def prepare(self, seed: int, start: Position, shard: Shard) -> None:
+        self._next_pass = seed, start, shard
 
-    def describe_request(self) -> IterableDescribe:
-        return IterableDescribe(self._names, *(self._next_pass or (self.pools.options.seed, Position().key)))
+    def describe_request(self, worker: int) -> IterableDescribe:
+        seed, start, shard = self._next_pass or (self.pools.options.seed, Position(), Shard(0, 1))
+        count = max(1, self.pools.options.num_workers)
+        begin = begin_of(start, count, list(shard) if self.shard == "none" else None)
+        part = IterablePass(seed, start.key, worker, count, *shard, DESCRIBED)
+        return IterableDescribe(part, begin.workers[worker], self._names, {})
 
     def open(self, pass_: Pass) -> Reading:
         return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
@@ -104,8 +109,10 @@ class IterableSource(PythonSource):
     def pack(self, snapshot: Any) -> dict[str, Any]:
         return {"iterable": "" if snapshot is None else snapshot.pack()}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Snapshot | None:
-        return Snapshot.unpack(state.get("iterable", ""), position, max(1, self.pools.options.num_workers))
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Snapshot:
+        workers = max(1, self.pools.options.num_workers)
+        snapshot = Snapshot.unpack(state.get("iterable", ""), position, workers)
+        return snapshot if strict else snapshot.unverified()
 
 
 class Called:

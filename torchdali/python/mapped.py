@@ -12,8 +12,10 @@ from ..fingerprint import digest
 from ..listeners import Listeners
 from ..order import Rows
 from ..source import Pass, Reading
+from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
+from .sample import Description
 from .source import PythonSource
 
 
@@ -60,7 +62,10 @@ class PythonDataset(PythonSource):
     def job(self) -> MapJob:
         return MapJob(self.dataset)
 
-    def describe_request(self) -> MapDescribe:
+    def _describe(self) -> Description | None:
+        return Description(WHOLE) if self.collated else super()._describe()
+
+    def describe_request(self, worker: int) -> MapDescribe:
         return MapDescribe(self._names)
 
     def open(self, pass_: Pass) -> Reading:

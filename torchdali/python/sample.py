@@ -112,11 +112,9 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
-        restarts: for an iterable: `iter` begins at the start by itself, as long as no state is loaded.
     """
 
     structure: Structure
-    restarts: bool = True
 
 
 class _Built(NamedTuple):

@@ -1,4 +1,4 @@
-"""DALI's options of a reader, and which ones are set here."""
+"""Checks DALI's options of a reader, and refuses those that torchdali sets itself."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SET_HERE = {
 
 
 def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Give options in DALI's types, without those that are None.
+    """Check options, and give them in DALI's types, without those that are None.
 
     Raises:
-        ValueError: one that is set here, or a number that would end DALI's process.
-        TypeError: one that the reader doesn't have.
+        ValueError: an option that torchdali sets itself, or a number that would end DALI's process.
+        TypeError: an option that the reader doesn't have.
     """
     for name in options:
         if name in SET_HERE:
@@ -51,7 +51,7 @@ def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> d
 
 
 def _plain(value: Any) -> Any:
-    """Turn paths, tuples and arrays into strings and lists: DALI does not take the former everywhere."""
+    """Turn paths, tuples and arrays into strings and lists, since DALI does not take them everywhere."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.ndarray, np.generic)):

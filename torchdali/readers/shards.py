@@ -1,4 +1,4 @@
-"""The shards of a native reader: the order that they make, and a pass over them.
+"""The shards of a native reader: the order that they form, and a pass over them.
 
 The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V, up to the
 rows that some shards have more than others, which come last.  Each of world_size ranks reads the positions of its rank
@@ -11,7 +11,7 @@ rank reads the same shard for ever; a rank may then take the last row of another
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 
 from .. import _dali
 from ..batch import Column, Columns
-from ..errors import ReaderError, leave_frame
+from ..errors import ReaderError, leave_frame, let_through
 from ..order import Epoch, Indices, Order, Rows, own_rows
 from ..permutation import Permutation
 from ..rand import Key, derive
@@ -29,12 +29,12 @@ from .cursor import Cursor
 
 
 class Sharded(Protocol):
-    """A native reader, as far as a pass needs it.
+    """The part of a native reader that a pass needs.
 
     Attributes:
-        seed: of its order; None: the loader's.
+        seed: the order's seed; None: the loader's.
         shuffle: "window": the shards change their ranks from epoch to epoch.
-        name: for messages.
+        name: the reader's name, for messages.
     """
 
     seed: int | None
@@ -50,7 +50,15 @@ class Sharded(Protocol):
         ...
 
     def rows_at_once(self, rows: int) -> int:
-        """Give how many rows to ask DALI for where a batch takes `rows`."""
+        """Give the number of rows to ask DALI for, where a batch takes `rows`."""
+        ...
+
+    def place(self, device: torch.device) -> torch.device:
+        """Give where DALI reads for a loader on a device."""
+        ...
+
+    def numbers(self) -> Collection[int]:
+        """Give the outputs, by their place, that hold one number per sample."""
         ...
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
@@ -63,11 +71,11 @@ class Sharded(Protocol):
 
 
 class ReaderOrder(Order):
-    """The order of a native reader: positions of its epoch, which the reader alone can turn into samples.
+    """The order of a native reader: positions of its epoch, which only the reader can turn into samples.
 
     Args:
-        size: samples of an epoch.
-        name: names the order for a number of ranks.
+        size: samples per epoch.
+        name: gives the order's name for a number of ranks.
     """
 
     strided = in_order = True
@@ -107,23 +115,24 @@ class ShardedReading(Reading):
         self._last = last_rows(self._sizes)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        context = self._context()
+        session = self._session()
         cursors: dict[int, Cursor] = {}
-        # Each of a rank's shards gives its part of a batch.
+        # Each of the rank's shards gives its part of a batch.
         part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
         chunk = self._reader.rows_at_once(part)
         for indices, _ in rows:
             try:
                 try:
-                    columns = self._columns(indices, cursors, context, chunk)
+                    columns = self._columns(indices, cursors, session, chunk)
                 except ReaderError:
                     if chunk == part:
                         raise
-                    # The fault may be in the rows after this batch's.
+                    # The fault may lie in rows after this batch.
                     cursors.clear()
                     chunk = part
-                    columns = self._columns(indices, cursors, context, chunk)
+                    columns = self._columns(indices, cursors, session, chunk)
             except Exception as error:
+                let_through(error)
                 cursors.clear()  # a reader is dead after an error
                 yield leave_frame(self._explain(error, indices) if isinstance(error, ReaderError) else error)
                 continue
@@ -131,11 +140,11 @@ class ShardedReading(Reading):
 
     def read(self, rows: Rows) -> Columns:
         try:
-            return self._columns(rows.indices, {}, self._context(), 1)
+            return self._columns(rows.indices, {}, self._session(), 1)
         except ReaderError as error:
             raise self._explain(error, rows.indices) from error.__cause__
 
-    def _columns(self, positions: Indices, cursors: dict[int, Cursor], context: Any, chunk: int) -> Columns:
+    def _columns(self, positions: Indices, cursors: dict[int, Cursor], session: _dali.Session, chunk: int) -> Columns:
         """Read the columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
         last = ordinals == self._n // self._shards
@@ -143,42 +152,42 @@ class ShardedReading(Reading):
         n = len(positions)
         if np.all(shards == shards[0]) and ordinals[-1] - ordinals[0] == n - 1:
             # By far the most common case: one shard, and the rows after those that were read last.
-            cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, context, chunk)
+            cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, session, chunk)
             return self._reader.columns(cursor.read(n))
         outputs: list[list[Any]] = []
         for shard in sorted(set(shards.tolist())):
             (mine,) = np.nonzero(shards == shard)
-            # Rows that repeat fill up a batch.
+            # Repeated rows fill up a batch.
             wanted, back = np.unique(ordinals[mine], return_inverse=True)
             first, n = int(wanted[0]), int(wanted[-1] - wanted[0]) + 1
-            got = self._at(shard, first, cursors, context, chunk).read(n)
+            got = self._at(shard, first, cursors, session, chunk).read(n)
             outputs = outputs or [[None] * len(positions) for _ in got]
             for output, values in zip(outputs, got, strict=True):
                 for row, ordinal in zip(mine, wanted[back], strict=True):
                     output[row] = values[ordinal - first]
         return self._reader.columns([_stack(output) for output in outputs])
 
-    def _at(self, shard: int, age: int, cursors: dict[int, Cursor], context: Any, chunk: int) -> Cursor:
+    def _at(self, shard: int, age: int, cursors: dict[int, Cursor], session: _dali.Session, chunk: int) -> Cursor:
         """Give the shard's cursor, made anew where it stands elsewhere."""
         cursor = cursors.get(shard)
         if cursor is None or cursor.age != age:
-            cursor = cursors[shard] = self._cursor(shard, age, context, chunk)
+            cursor = cursors[shard] = self._cursor(shard, age, session, chunk)
         return cursor
 
-    def _cursor(self, shard: int, age: int, context: Any, chunk: int) -> Cursor:
+    def _cursor(self, shard: int, age: int, session: _dali.Session, chunk: int) -> Cursor:
         pass_, number = self._pass, int(self._order[shard])
 
         def make(age: int, rows: int) -> Any:
             made = self._reader.make(number, self._shards, self._generator, age, rows, pass_.device)
-            if (found := made.get_metadata()["epoch_size"]) != self._n:  # it looks at folders and lists anew
+            if (found := made.get_metadata()["epoch_size"]) != self._n:  # DALI reads folders and lists anew
                 raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
             return made
 
         size = int(self._sizes[shard])
-        return Cursor(make, context, pass_.device, size, age, min(chunk, max(size - age, 1)))
+        return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
-    def _context(self) -> Any:
-        return _dali.context(self._pass.num_threads, self._pass.device)
+    def _session(self) -> _dali.Session:
+        return _dali.Session(self._pass.num_threads, self._reader.place(self._pass.device))
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"

@@ -1,8 +1,8 @@
-"""A native reader that is iterated by itself, without a loader."""
+"""Native readers that can be iterated without a loader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,15 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         return self._samples()
 
     def _samples(self) -> Iterator[tuple[Any, ...]]:
+        while (yield from self._pass()):
+            pass
+
+    def _pass(self) -> Generator[tuple[Any, ...], None, bool]:
+        """Give the samples of one pass.
+
+        Returns:
+            Whether a state was loaded meanwhile, and the iteration goes on there with another pass.
+        """
         _dali.check_process()
         shard = distributed.resolve_shard(None, None)
         number, start = self._progress.begin()
@@ -75,7 +84,11 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
                 at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))
                 self._progress.move(number, at)
                 yield sample
+                loaded = self._progress.loaded(number)
+                if loaded is not None:
+                    return not loaded.finished
         self._progress.move(number, at._replace(finished=True))
+        return False
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration this epoch; without it, each one is the next epoch."""
@@ -91,7 +104,7 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         return pack(self._progress.position, self._state_fingerprint())
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on from a state with the next iteration.
+        """Go on from a state, with the next iteration or the next sample of the one that is open.
 
         Raises:
             StateMismatchError: the state of other data, another order, or another number of shards.
