@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import StateMismatchError, first_line
+from .errors import StateMismatchError
 
 PREFIX = "registered."
 
@@ -65,7 +65,9 @@ class Registered:
                 try:
                     getattr(obj, _methods(obj)[1])(entries[PREFIX + name])
                 except Exception as error:
-                    raise StateMismatchError(f"{PREFIX}{name}: the object refuses it: {first_line(error)}") from error
+                    raise StateMismatchError(
+                        f"{PREFIX}{name}: the object refuses it: {type(error).__name__}: {error}"
+                    ) from error
 
 
 def _methods(obj: Any) -> tuple[str, str]:

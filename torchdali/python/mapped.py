@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from ..fingerprint import digest
+from ..listeners import Listeners
 from ..order import Rows
 from ..source import Pass, Reading
 from .collating import WHOLE
@@ -23,7 +24,8 @@ class PythonDataset(PythonSource):
 
     `DataLoader(dataset, num_workers=4)` wraps any such dataset in it; write it to name the fields.  Before each sample,
     the generators of Python, numpy and torch are seeded by (seed, epoch, sample): random code gives the same sample in
-    any worker, or in none.
+    any worker, or in none.  A dataset that has a method `set_epoch`, or holds one that has, is told the epoch before
+    samples of it are read, in every worker.
 
     Args:
         dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
@@ -68,6 +70,8 @@ class PythonDataset(PythonSource):
 
     def open(self, pass_: Pass) -> Reading:
         structure = self.structure
+        if self.inline:
+            Listeners(self.dataset).tell(pass_.seed, pass_.key, again=True)
 
         def request(rows: Rows) -> MapRead:
             return MapRead(pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure)

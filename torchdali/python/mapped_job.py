@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import Subset
 
 from ..errors import let_through
+from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
@@ -58,9 +59,18 @@ class MapJob:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self._listeners: Listeners | None = None
+
+    @property
+    def listeners(self) -> Listeners:
+        """Those that are told the epoch, in this process."""
+        if self._listeners is None:
+            self._listeners = Listeners(self.dataset)
+        return self._listeners
 
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
+        self.listeners.tell(request.seed, request.key)
         rows, structure = [], request.structure
         for sample in self._samples(request, progress):
             rows.append(sample if self.collating is not None else structure.values(sample))
@@ -89,6 +99,7 @@ class MapJob:
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
+        self.listeners.tell(0, 0)
         first = Structure.of(self._sample(0, progress), request.fields)
         doubtful = [leaf.name for leaf in first.leaves if leaf.form == BYTES]
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
