@@ -70,7 +70,8 @@ class DataLoader:
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
-        pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
+            dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.utils.data._utils import worker as torch_worker
 
 
@@ -11,6 +12,7 @@ class WatchedInfo(torch_worker.WorkerInfo):
     """torch's WorkerInfo, which also notes whether its `id` was read.
 
     Attributes:
+        seed: `torch.initial_seed()`, as in torch; here it is another one for each sample.
         asked: whether `id` was read; it may be set.
     """
 
@@ -23,6 +25,8 @@ class WatchedInfo(torch_worker.WorkerInfo):
     def __getattribute__(self, name: str) -> Any:
         if name == "id":
             object.__getattribute__(self, "__dict__")["asked"] = True
+        if name == "seed":
+            return torch.initial_seed()
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
