@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import queue
 from typing import Any
 
 import pytest
 import torch
+from torch._utils import ExceptionWrapper
 
 import torchdali as td
+from torchdali import errors
 
 from . import strange_codec
 from .patience import PATIENCE
@@ -160,3 +163,19 @@ def test_a_workers_seed_is_that_of_torch():
         batches = list(loader)
     equal = torch.cat([batch[0] for batch in batches])
     assert equal.all() and len({int(seed) for batch in batches for seed in batch[1]}) == 6
+
+
+ERRORS = [
+    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.TorchDaliError)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_an_error_can_be_made_from_its_text(kind):
+    """As torch's own loader does, and what carries errors between processes."""
+    error = kind("In worker 3: it broke")
+    assert str(error) == "In worker 3: it broke"
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind and str(back) == str(error) and vars(back) == vars(error)
+    with pytest.raises(kind, match="In worker 3: it broke"):
+        ExceptionWrapper((kind, error, None), "in worker 3").reraise()
