@@ -409,6 +409,8 @@ class DataLoader:
             timeout=None if self.source.watched else options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
+            padded=self.pad_last,
+            ranks=shard.world_size,
         )
 
     @property
