@@ -27,7 +27,7 @@ from .order import Batching, Indices, Order, Step
 from .python import as_source
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.asking import trainer_asks
+from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 
 if TYPE_CHECKING:
@@ -191,6 +191,13 @@ class DataLoader:
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
+        if overfitting_asks():
+            if self.shuffle or self.options.sampler is not None:
+                raise ValueError(
+                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
+                    "make it without shuffle=True and sampler="
+                )
+            return SequentialEpochSampler(self)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
 
     @property

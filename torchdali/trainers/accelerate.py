@@ -33,9 +33,9 @@ class ToldPass:
         """
         if self.unmarked:
             _warn_once(
-                "the last batch was filled by repeated rows (pad_last), and they are counted in what is gathered, since "
-                "the batch has no field `valid`: name it in the dataset's fields, gather it too, and leave out the rows "
-                "where it is False"
+                "the last batch was filled by repeated rows (pad_last), and they are counted in what is gathered, "
+                "since the batch has no field `valid`: name it in the dataset's fields, gather it too, and leave out "
+                "the rows where it is False"
             )
         return 0
 
@@ -68,8 +68,8 @@ def tell_batch(told: ToldPass | None, last: bool, unmarked: bool = False, rows: 
     if rows % ranks:
         _warn_once(
             f"a batch of {rows} rows is shared by {ranks} ranks, which do not all have the same number of rows: "
-            "gather_for_metrics and other collectives fail on it.  Write drop_last=True, or pad_last=True and leave out "
-            "the rows where the field `valid` is False, or gather with use_gather_object=True"
+            "gather_for_metrics and other collectives fail on it.  Write drop_last=True, or pad_last=True and leave "
+            "out the rows where the field `valid` is False, or gather with use_gather_object=True"
         )
     references = state.dataloader_references
     if references[-1] is not told:
