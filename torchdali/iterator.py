@@ -15,7 +15,7 @@ from .batch import BadSample, Collated, Padded
 from .engine.run import Run
 from .errors import forget_frames, let_through
 from .state import Position
-from .trainers.accelerate import ToldPass, tell_end, tell_pass
+from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
 STATE = "loader_state"
 """The key of a batch's state, where it is asked for."""
@@ -36,6 +36,8 @@ class OpenPass:
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
         ends_unseen: the last batch is not known before the source ends.
+        padded: batches are filled up, so that all ranks have the same number of rows.
+        ranks: the number of ranks that share a batch.
     """
 
     run: Run
@@ -48,6 +50,8 @@ class OpenPass:
     timeout: float | None
     pin: bool
     ends_unseen: bool
+    padded: bool
+    ranks: int
 
 
 class LoaderIterator:
@@ -118,7 +122,10 @@ class LoaderIterator:
         _hand_over(batch)
         opened.move(self._position)
         if self._told is not None:
-            self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
+            last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step
+            unmarked = "valid" not in batch and not work.valid.all()
+            rows = 0 if opened.ends_unseen or opened.padded else step.end.samples_seen - step.start.samples_seen
+            tell_batch(self._told, last, unmarked, rows, opened.ranks)
         for text in work.warnings:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         formed = opened.form(batch)

@@ -29,7 +29,7 @@ from .python import as_source
 from .registered import Registered
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.asking import trainer_asks
+from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
 
@@ -84,7 +84,8 @@ class DataLoader:
             worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
             is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
-        pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
+            dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
@@ -216,6 +217,13 @@ class DataLoader:
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
+        if overfitting_asks():
+            if self.shuffle or self.options.sampler is not None:
+                raise ValueError(
+                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
+                    "make it without shuffle=True and sampler="
+                )
+            return SequentialEpochSampler(self)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
 
     @property
@@ -470,6 +478,8 @@ class DataLoader:
             timeout=None if self.source.watched else options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
+            padded=self.pad_last,
+            ranks=shard.world_size,
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils.data._utils import worker as torch_worker
 
 
@@ -12,6 +13,7 @@ class WatchedInfo(torch_worker.WorkerInfo):
     """torch's WorkerInfo, which also notes whether its `id` was read.
 
     Attributes:
+        seed: `torch.initial_seed()`, as in torch; here it is another one for each sample.
         asked: whether `id` was read; it may be set.
         told: called when `id` is read; None: nothing is.  It may be set.
     """
@@ -29,6 +31,8 @@ class WatchedInfo(torch_worker.WorkerInfo):
             known["asked"] = True
             if known["told"] is not None:
                 known["told"]()
+        if name == "seed":
+            return torch.initial_seed()
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
