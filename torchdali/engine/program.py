@@ -108,7 +108,7 @@ class Program:
     ) -> dict[str, Any]:
         function, start, pass_ = self.plan.steps[k], work.step.start, self._fetcher.pass_
         assert isinstance(function, Function)
-        if self._stream:
+        if self._stream and k:
             self._stream.synchronize()  # the function may decode, onto memory that operators before it still use
         seed = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k) % 2**63
         child = rand.child(k)
