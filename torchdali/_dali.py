@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from numbers import Integral
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -251,10 +251,20 @@ class Output:
         return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
 
     def tensors(self) -> torch.Tensor | list[torch.Tensor]:
-        """Views of DALI's host memory: one tensor where the samples are uniform, else one per sample."""
+        """Give views of DALI's memory: one tensor where the samples are uniform, else one per sample.
+
+        On a GPU by `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only,
+        and so within a session only.  Never by DLPack: its deleter synchronises the whole device.
+        """
+        if not self.on_device:
+            if self.uniform():
+                return torch.from_numpy(np.asarray(self.storage.as_tensor()))
+            return [torch.from_numpy(array) for array in self.arrays()]
+        stream = getattr(_open_session, "stream", None)
+        assert stream is not None, "DALI's GPU memory is looked at outside of a session"
         if self.uniform():
-            return torch.from_numpy(np.asarray(self.storage.as_tensor()))
-        return [torch.from_numpy(array) for array in self.arrays()]
+            return torch.as_tensor(self.storage.as_tensor(), device=stream.device)
+        return [torch.as_tensor(self.storage[i], device=stream.device) for i in range(len(self.storage))]
 
     def copied(self) -> NDArray[Any] | list[NDArray[Any]]:
         """Copies in host memory: one array where the samples are uniform, else one per sample, side by side."""
@@ -272,52 +282,18 @@ class Output:
             parts = [part.reshape(shape) for part, shape in zip(parts, shapes)]
         return parts
 
-    def owned(self, device: torch.device) -> Owned:
-        """Copy DALI's GPU memory to torch's, within a session.
+    def owned(self) -> torch.Tensor | list[torch.Tensor]:
+        """Copy DALI's GPU memory to torch's, within a session."""
+        views = self.tensors()
+        return [view.clone() for view in views] if isinstance(views, list) else views.clone()
 
-        Never DALI's memory itself: its DLPack deleter synchronises the whole device.
-        """
-        views = self.on_gpu(device)
-        copies: Any = (
-            [torch.empty_like(view).copy_(view) for view in views]
-            if isinstance(views, list)
-            else torch.empty_like(views).copy_(views)
-        )
-        return Owned(copies, self.layout, self.shapes())
-
-    def on_host(self, device: torch.device) -> NDArray[Any]:
+    def on_host(self) -> NDArray[Any]:
         """Copy uniform samples from a GPU, within a session: the array is complete after it, and not before."""
-        views = self.on_gpu(device)
+        views = self.tensors()
         assert isinstance(views, torch.Tensor)
         pinned = torch.empty(views.shape, dtype=views.dtype, pin_memory=True)  # else each copy would be waited for
         array: NDArray[Any] = pinned.copy_(views, non_blocking=True).numpy()
         return array
-
-    def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
-        """Give views of DALI's GPU memory: one tensor where the samples are uniform, else one per sample.
-
-        By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only, and so
-        within a session only.
-        """
-        stream = getattr(_open_session, "stream", None)
-        assert stream is not None and stream.device == device, "DALI's GPU memory is looked at outside of a session"
-        if self.uniform():
-            return torch.as_tensor(self.storage.as_tensor(), device=device)
-        return [torch.as_tensor(self.storage[i], device=device) for i in range(len(self.storage))]
-
-
-class Owned(NamedTuple):
-    """An output on a GPU in torch's memory, see `Output.owned`."""
-
-    data: torch.Tensor | list[torch.Tensor]
-    layout: str
-    sizes: list[tuple[int, ...]]
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        return self.sizes
-
-    def tensors(self) -> torch.Tensor | list[torch.Tensor]:
-        return self.data
 
 
 @contextmanager

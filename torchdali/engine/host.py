@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,25 @@ class HostStage:
             self._threads = None
 
     def __call__(self, work: Work) -> None:
-        """Fill in `work.batch`: the dataset's fields in their order, then what functions added."""
+        """Fill in `work.batch`, unless the device part has done it within its session on a GPU."""
+        if work.batch:
+            return
+        if self._stream is None:
+            self.finish(work)
+            return
+        columns = work.columns
+        try:
+            with torch.cuda.stream(self._stream):
+                self.finish(work)
+        finally:
+            self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+            del columns
+
+    def finish(self, work: Work) -> None:
+        """Fill in `work.batch`: the dataset's fields in their order, then what functions added.
+
+        On a GPU it works on the current stream, and its caller waits for that before anything is dropped.
+        """
         plan = self.plan
         # Numbers that functions leave out stay.
         names = [
@@ -57,12 +74,7 @@ class HostStage:
             if not plan.functions or name not in plan.inputs or name in work.outputs or kind == "number"
         ]
         names += [name for name in work.outputs if name not in plan.kinds]
-        try:
-            with torch.cuda.stream(self._stream) if self._stream else nullcontext():
-                work.batch = {name: self._field(name, work) for name in names}
-        finally:
-            if self._stream:
-                self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+        work.batch = {name: self._field(name, work) for name in names}
         work.outputs, work.columns, work.draws = {}, {}, {}
 
     def _field(self, name: str, work: Work) -> Any:
@@ -129,8 +141,8 @@ class HostStage:
                     out.copy_(image)
 
         self._each(run, len(arrays))
-        images = batch.permute(0, 3, 1, 2).to(self.device)
-        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device))
+        images = batch.permute(0, 3, 1, 2).to(self.device, non_blocking=True)
+        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device, non_blocking=True))
 
     def _each(self, run: Any, n: int) -> None:
         if not self._workers:
@@ -147,16 +159,18 @@ class HostStage:
         output = work.outputs[name]
         shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
-        if name not in self.plan.pixels and set(shapes) == {()}:
-            return data if isinstance(data, torch.Tensor) else torch.stack(data)
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
         # By shapes: engines differ in how they lay memory out.
-        uniform = self.plan.uniform.settle(name, shapes, not work.alone)
-        if not self.plan.uniform[name]:
+        number = name not in self.plan.pixels and set(shapes) == {()}
+        uniform = number or self.plan.uniform.settle(name, shapes, not work.alone)
+        if not (number or self.plan.uniform[name]):
             self.padding.value_for(name, data[0].dtype)  # a later batch may need it
         if uniform:
-            data = torch.stack(data) if isinstance(data, list) else data
+            if isinstance(data, list):
+                data = torch.stack(data)
+            elif output.on_device:
+                data = data.clone()  # DALI's memory is gone with the session
             return data.permute(0, 3, 1, 2) if image and not channels_first else data
         dims = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
 
@@ -164,9 +178,8 @@ class HostStage:
             return torch.empty(shape, dtype=data[0].dtype, device=self.device)
 
         out, sizes = self.padding.pad(name, list(data), empty, dims)
-        return Padded(
-            out.permute(0, 3, 1, 2) if image and not channels_first else out, torch.from_numpy(sizes).to(self.device)
-        )
+        out = out.permute(0, 3, 1, 2) if image and not channels_first else out
+        return Padded(out, torch.from_numpy(sizes).to(self.device, non_blocking=True))
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

@@ -114,7 +114,7 @@ class Program:
         plan, start, pass_ = self.plan, work.step.start, self._fetcher.pass_
         function = plan.steps[k]
         assert isinstance(function, Function)
-        if self._stream:
+        if self._stream and k:
             self._stream.synchronize()  # the function may decode, onto memory that operators before it still use
         batch = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen)
         seed = plan.seed(k, batch) % 2**63

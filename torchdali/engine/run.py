@@ -83,7 +83,7 @@ class Run:
         host = HostStage(fetcher, pass_.device, workers, s.padding)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, sync=s.engine == "debug", inline=inline)
+            return Eager(fetcher, host.finish, sync=s.engine == "debug", inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy

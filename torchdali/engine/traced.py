@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -120,12 +121,9 @@ class Traced:
     def _collect(self, work: Work, names: list[str], results: Any) -> None:
         eager = self._eager
         outputs = {name: _dali.Output(result) for name, result in zip(names, results, strict=True)}
-        if not eager.stream:
-            work.outputs = {**outputs}
-            return
-        # `run` has waited for these outputs; copied before the next run may free them.
-        with eager.session:
-            work.outputs = eager.owned(outputs)
+        # `run` has waited for these outputs; on a GPU they are copied before the next run may free them.
+        with eager.session if eager.stream else nullcontext():
+            eager.hand_over(work, outputs)
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
         """Build a pipeline; also give the names of its outputs."""

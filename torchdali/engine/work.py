@@ -44,7 +44,7 @@ class Work:
     columns: Columns = field(default_factory=dict)
     draws: Draws = field(default_factory=dict)
     sizes: FieldSizes = field(default_factory=dict)
-    outputs: dict[str, _dali.Output | _dali.Owned] = field(default_factory=dict)
+    outputs: dict[str, _dali.Output] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
     failed: Failed | None = None
