@@ -34,7 +34,7 @@ GROUPS = {
     "engine": "engine.*",
     "trainers": "trainers.*",
     "loader": "registered option iterator loader",
-    "tools": "interop.* lightning configs testing",
+    "tools": "interop.* lightning configs testing commands.* __main__",
     "package": "torchdali",
 }
 
