@@ -1,10 +1,10 @@
-"""The work that every peer of ``compare.py`` does, its data, and how it is measured.
+"""Defines the work that every peer of ``compare.py`` does, makes its data, and measures it.
 
 * ``ensure_photos``: the data set, made once: JPEG files of 500 x 375 or 375 x 500 pixels and 92 kB on average, in class
   folders, cut out of the photographs that scikit-learn and (where installed) scikit-image ship. No network is used.
   Each of the 1,000 images has 20 names (hard links), so that the start of an epoch weighs as little as in training.
 * ``measure``: pulls batches of one peer for some seconds and counts images, wall time and CPU time.
-* ``machine``: the hardware and the versions that a result is worth nothing without.
+* ``machine``: describes hardware and versions, without which a result is worth nothing.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ STD = (0.229, 0.224, 0.225)
 SEED = 0
 
 NUM_IMAGES = 1000
-LINKS = 20  # names of each image: epochs as long as real ones, without the disk space
+LINKS = 20  # names per image: epochs as long as real ones, without the disk space
 NUM_CLASSES = 10
 LONG_SIDE, SHORT_SIDE = 500, 375
 MEAN_BYTES = 92_000
 WARMUP_BATCHES = 8
 
 SKIMAGE_PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
-"""The colour photographs in scikit-image's wheel; its textures, diagrams and microscope pictures compress otherwise."""
+"""The colour photographs in scikit-image's wheel; its textures, diagrams and micrographs compress differently."""
 
 
 @dataclass(frozen=True)
 class Photos:
-    """What ``ensure_photos`` made; kept beside the images as ``photos.json``."""
+    """The data set that ``ensure_photos`` made; kept beside the images as ``photos.json``."""
 
     images: int
     mean_bytes: int
@@ -120,7 +120,7 @@ def _photographs() -> dict[str, Image.Image]:
 
 
 def _cut(photographs: list[Image.Image], index: int) -> Image.Image:
-    """Image ``index`` of the data set: a window of one photograph, perhaps mirrored; three of four are landscape."""
+    """Cut image ``index`` of the data set: a window of a photograph, perhaps mirrored; three of four are landscape."""
     rng = random.Random(SEED * NUM_IMAGES + index)
     photograph = photographs[index % len(photographs)]
     width, height = (SHORT_SIDE, LONG_SIDE) if rng.random() < 0.25 else (LONG_SIDE, SHORT_SIDE)
@@ -139,7 +139,7 @@ def _jpeg(image: Image.Image, quality: int) -> bytes:
 
 
 def _tuned_quality(photographs: list[Image.Image]) -> float:
-    """The JPEG quality at which the images average ``MEAN_BYTES``, by a tenth of them; its fraction is dithered."""
+    """Find the JPEG quality at which a tenth of the images average ``MEAN_BYTES``; its fraction is dithered."""
     images = [_cut(photographs, index) for index in range(NUM_IMAGES // 10)]
     qualities = range(75, 101)
     sizes = [statistics.fmean(len(_jpeg(image, quality)) for image in images) for quality in qualities]
@@ -155,7 +155,7 @@ class Measurement:
     images_per_second: float
     cpu_ms_per_image: float
     other_cores: float
-    """Cores that everything else on the machine kept busy meanwhile: where that is much, the rate says little."""
+    """The number of cores that everything else on the machine kept busy; if it is large, the rate says little."""
 
 
 def measure(batches: Iterator[Batch], seconds: float) -> Measurement:
@@ -184,20 +184,20 @@ def _check(data: torch.Tensor, labels: torch.Tensor) -> None:
 
 
 def _cpu_seconds() -> float:
-    """CPU time so far of this process, its ended children and its living descendants."""
+    """Measure the CPU time so far of this process, its ended children and its living descendants."""
     process = psutil.Process()
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system + each.children_user + each.children_system for each in times))
 
 
 def _busy_seconds() -> float:
-    """CPU time so far of the whole machine, stolen time included."""
+    """Measure the CPU time so far of the whole machine, stolen time included."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
 def machine() -> dict[str, str | int | float]:
-    """Hardware, load and versions, as flat text and numbers."""
+    """Describe hardware, load and versions, as flat strings and numbers."""
     versions: dict[str, str | int | float] = {"python": platform.python_version()}
     for installed in importlib.metadata.distributions():
         name = installed.metadata["Name"]

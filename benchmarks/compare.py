@@ -1,4 +1,4 @@
-"""The same training input on the CPU: torchdali against its peers, in interleaved rounds.
+"""Compare torchdali with its peers on the same training input, on the CPU, in interleaved rounds.
 
 Work per image: read a JPEG -> decode -> RandomResizedCrop 224 (area 0.08-1, bilinear, antialiased) -> horizontal flip
 (p = 0.5) -> normalise -> float32 batch of 64 with labels, shuffled. Each measurement is a process of its own; a round
@@ -35,7 +35,7 @@ NUM_THREADS = len(os.sched_getaffinity(0))
 
 
 def torchdali(root: Path, engine: str) -> Iterator[Batch]:
-    """torchdali with its defaults, and a checkpoint taken after every batch."""
+    """Run torchdali with its defaults, and take a checkpoint after every batch."""
     import torchdali as td
     from torchdali import transforms as T
 
@@ -56,14 +56,14 @@ def torchdali(root: Path, engine: str) -> Iterator[Batch]:
 
 
 def read_and_decode(path: str) -> torch.Tensor:
-    """The file at ``path`` as uint8 RGB ``[3, H, W]``, by libjpeg-turbo without PIL."""
+    """Read the file at ``path`` as uint8 RGB ``[3, H, W]``, by libjpeg-turbo without PIL."""
     from torchvision.io import ImageReadMode, decode_jpeg, read_file
 
     return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
 
 
 def torchvision_loader(root: Path, pil: bool, workers: int) -> Iterator[Batch]:
-    """torch's DataLoader over torchvision's ImageFolder with transforms v2, on PIL images or on tensors."""
+    """Run torch's DataLoader over torchvision's ImageFolder with transforms v2, on PIL images or on tensors."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
 
@@ -84,7 +84,7 @@ def torchvision_loader(root: Path, pil: bool, workers: int) -> Iterator[Batch]:
 
 
 def dali_pipeline(root: Path) -> Iterator[Batch]:
-    """DALI's pipeline mode with the dynamic executor; a batch that crosses an epoch's end is kept, not thrown away."""
+    """Run DALI's pipeline mode with the dynamic executor; a batch that crosses an epoch's end is kept."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
@@ -110,7 +110,7 @@ def dali_pipeline(root: Path) -> Iterator[Batch]:
 
 
 def ndd_eager(root: Path) -> Iterator[Batch]:
-    """DALI's dynamic mode, the same operators called one after the other."""
+    """Run DALI's dynamic mode, the same operators one after the other."""
     import nvidia.dali.experimental.dynamic as ndd
     from nvidia.dali import types
 
@@ -150,7 +150,7 @@ DEFAULT_PEERS = [name for name in PEERS if name not in {"torchdali-eager", "torc
 
 
 def measure_in_process(peer: str, args: argparse.Namespace) -> Measurement | None:
-    """Measure one peer in a new process; None, and the reason on stderr, where it failed or did not end in time."""
+    """Measure one peer in a new process; None, with the reason on stderr, if it failed or did not end in time."""
     command = [sys.executable, __file__, "--one", peer, "--data", str(args.data), "--seconds", str(args.seconds)]
     with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as child:
         try:
@@ -160,7 +160,7 @@ def measure_in_process(peer: str, args: argparse.Namespace) -> Measurement | Non
             return None
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # worker processes that outlived it, too
+                os.killpg(child.pid, signal.SIGKILL)  # also worker processes that outlived it
     if child.returncode != 0:
         print(f"{peer}: exit code {child.returncode}\n{err}", file=sys.stderr)
         return None
@@ -168,7 +168,7 @@ def measure_in_process(peer: str, args: argparse.Namespace) -> Measurement | Non
 
 
 def run_rounds(peers: list[str], args: argparse.Namespace) -> dict[str, list[Measurement | None]]:
-    """Every peer once a round; round r starts with peer r."""
+    """Measure every peer once per round; round r starts with peer r."""
     results: dict[str, list[Measurement | None]] = {peer: [] for peer in peers}
     for index in range(args.rounds):
         start = index % len(peers)
@@ -181,7 +181,7 @@ def run_rounds(peers: list[str], args: argparse.Namespace) -> dict[str, list[Mea
 
 
 def table(results: dict[str, list[Measurement | None]]) -> str:
-    """A Markdown row for each peer, over its successful rounds."""
+    """Make a Markdown row for each peer, over its successful rounds."""
     lines = ["| peer | img/s, median | ratio to DALI pipeline: min, median, max | CPU ms/img | other cores, max |"]
     lines.append("|---|---|---|---|---|")
     baseline = results.get(BASELINE, [])
@@ -206,12 +206,12 @@ def table(results: dict[str, list[Measurement | None]]) -> str:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     data = Path.home() / ".cache/torchdali/bench-jpegs"
-    parser.add_argument("--data", type=Path, default=data, help="the images; made there where missing")
+    parser.add_argument("--data", type=Path, default=data, help="the folder of images; made if it is missing")
     parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help=f"comma-separated, of: {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="at least so long is a peer timed in each round")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time each peer at least this long per round")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a peer's process is killed")
-    parser.add_argument("--json", type=Path, help="write the settings and every round there")
+    parser.add_argument("--json", type=Path, help="write the settings and every round to this file")
     parser.add_argument("--one", choices=PEERS, help="measure this peer in this process and print one line of JSON")
     args = parser.parse_args()
     if unknown := set(args.peers.split(",")) - set(PEERS):

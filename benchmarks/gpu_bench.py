@@ -1,11 +1,11 @@
-"""Images per second on one GPU: torchdali against DALI's own modes, and how long a training loop waits.  See gpu.md.
+"""Compare torchdali with DALI's own modes on one GPU: images per second, and a training loop's waits.  See gpu.md.
 
 Never yet run on a GPU.  Work per image: read a JPEG of 500 x 375 -> decode -> RandomResizedCrop 224 (antialiased) ->
 horizontal flip -> normalise -> float32 batch of 256 with labels, channels last, on the GPU.
 
-Each contender is a process of its own, so that one that crashes harms no other.  All start at once and warm up; then
-they are timed one at a time in rounds, each round starting with another one, while the others rest.  One line of JSON
-for each measurement, tables at the end.
+Each contender is a process of its own, so that a crash harms no other.  All start at once and warm up; then they are
+timed one at a time, while the others rest, in rounds that each start with another contender.  The output is one line of
+JSON per measurement, and tables at the end.
 
     python benchmarks/gpu_bench.py                                    # about 90 seconds
     python benchmarks/gpu_bench.py --hw-loads 0,0.5,0.65,0.8,0.9,1    # DALI's pipeline with other shares of the decoder
@@ -45,7 +45,7 @@ AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SEED = 0
 NUM_THREADS = len(os.sched_getaffinity(0))
-SKIP = 8  # batches before a window's clock starts: what was made ahead while the contender rested
+SKIP = 8  # batches before a window's clock starts: they were made ahead while the contender rested
 BASELINE = "dali-pipeline"
 OPTIONAL = {"dali-pipeline-roi"}  # its decoder may crash: nvImageCodec#55
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
@@ -78,7 +78,7 @@ def _sources() -> list[Any]:
 
 
 def _write_image(root: Path, sources: list[Any], index: int) -> None:
-    """A window of a photograph, with grain, so that it has as many bytes as a photograph of its size."""
+    """Write a window of a photograph, with grain, so that it has as many bytes as a photograph of its size."""
     from PIL import Image
 
     rng = np.random.default_rng([SEED, index])
@@ -99,7 +99,7 @@ def _write_image(root: Path, sources: list[Any], index: int) -> None:
 
 
 def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, prefetch: int) -> Batches:
-    """torchdali; a pass is so long that its beginning does not count, which `notes` tells apart."""
+    """Run torchdali; a pass is so long that its beginning does not count, and `notes` holds the beginning's time."""
     import torchdali as td
     from torchdali import transforms as T
 
@@ -116,7 +116,7 @@ def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, pr
         prefetch_factor=prefetch,
         transform=T.Compose([T.RandomResizedCrop(CROP), T.RandomHorizontalFlip(), T.Normalize(mean=MEAN, std=STD)]),
     )
-    for _ in loader:  # the first pass makes what the second may find
+    for _ in loader:  # the first pass fills the caches that the second one uses
         break
     begin = time.perf_counter()
     while True:
@@ -128,7 +128,7 @@ def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, pr
 
 
 def dali_pipeline(args: argparse.Namespace, _: dict[str, float], region: bool, load: float | None) -> Batches:
-    """DALI's pipeline mode with the dynamic executor: decode whole images and crop, or decode the crop only."""
+    """Run DALI's pipeline mode with the dynamic executor: decode whole images and crop, or decode the crop only."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
@@ -164,7 +164,7 @@ def dali_pipeline(args: argparse.Namespace, _: dict[str, float], region: bool, l
 
 
 def ndd_eager(args: argparse.Namespace, _: dict[str, float]) -> Batches:
-    """DALI's dynamic mode, the operators called one after the other, as its guide does."""
+    """Run DALI's dynamic mode, the operators one after the other, as in its guide."""
     import nvidia.dali.experimental.dynamic as ndd
     from nvidia.dali import types
 
@@ -206,11 +206,11 @@ CONTENDERS: dict[str, Callable[..., Batches]] = {
     "dali-pipeline-roi": partial(dali_pipeline, region=True, load=None),
     "ndd-eager": ndd_eager,
 }
-STEPPING = ("torchdali-auto", "torchdali-eager", BASELINE)  # which are measured beside a training step
+STEPPING = ("torchdali-auto", "torchdali-eager", BASELINE)  # these are also measured beside a training step
 
 
 def contender(name: str) -> Callable[..., Batches]:
-    """By name; `dali-pipeline@0.5` is DALI's pipeline with that `hw_decoder_load`."""
+    """Find a contender by its name; `dali-pipeline@0.5` is DALI's pipeline with that `hw_decoder_load`."""
     base, _, load = name.partition("@")
     return partial(dali_pipeline, region=base.endswith("roi"), load=float(load)) if load else CONTENDERS[base]
 
@@ -249,7 +249,7 @@ def measure_rate(batches: Batches, device: str, seconds: float) -> dict[str, flo
 
 
 def make_step(device: str, milliseconds: float) -> Callable[[], None]:
-    """A fake training step: large products that keep the whole GPU busy for so long."""
+    """Make a fake training step: large products that keep the whole GPU busy for the given time."""
     if device != "cuda":
         return lambda: time.sleep(milliseconds / 1000)
     matrix = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
@@ -268,7 +268,7 @@ def make_step(device: str, milliseconds: float) -> Callable[[], None]:
 
 
 def measure_wait(batches: Batches, device: str, seconds: float, step_ms: float) -> dict[str, float]:
-    """A training loop whose host is at most one step ahead of the GPU: how long does `next` take in it?"""
+    """Measure how long `next` takes in a training loop whose host is at most one step ahead of the GPU."""
     step = make_step(device, step_ms)
     for _ in range(SKIP):
         next(batches)
@@ -299,9 +299,9 @@ def measure_wait(batches: Batches, device: str, seconds: float, step_ms: float) 
 
 
 def serve(name: str, args: argparse.Namespace) -> None:
-    """Answer the parent's commands, one line of JSON each."""
+    """Answer the parent's commands, each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    os.dup2(2, 1)  # so that nothing that libraries print is taken for an answer
     notes: dict[str, float] = {}
     begin = time.perf_counter()
     batches = contender(name)(args, notes)
@@ -319,11 +319,11 @@ def serve(name: str, args: argparse.Namespace) -> None:
         command = json.loads(line)
         measure = measure_wait if "step_ms" in command else measure_rate
         answers.write(json.dumps(measure(batches, args.device, **command)) + "\n")
-    os._exit(0)  # some contenders do not end well, which is not the question here
+    os._exit(0)  # some contenders crash at their end, which does not matter here
 
 
 class Child:
-    """A contender's process, as seen by the parent."""
+    """A contender's process, from the parent's side."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         self.name, self.failure = name, ""
@@ -345,7 +345,7 @@ class Child:
         self._lines.put("")
 
     def ask(self, command: dict[str, float] | None, timeout: float) -> dict[str, float] | None:
-        """An answer, to the command or to being started; None where there is none, and `failure` says why."""
+        """Wait for the answer to a command, or to the start; None if none comes, and `failure` says why."""
         if self.failure:
             return None
         try:
@@ -380,7 +380,7 @@ class Child:
 
 
 def environment(args: argparse.Namespace) -> dict[str, Any]:
-    """Hardware and versions, without which a result is worth nothing."""
+    """Describe hardware and versions, without which a result is worth nothing."""
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d %H:%M"), "cores": NUM_THREADS}
     if args.device == "cuda":
         found["card"] = torch.cuda.get_device_name(0)
@@ -480,13 +480,13 @@ def run(args: argparse.Namespace) -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     data = Path(tempfile.gettempdir()) / "torchdali-gpu-bench"
-    parser.add_argument("--data", type=Path, default=data, help="the images; made there where missing")
+    parser.add_argument("--data", type=Path, default=data, help="the folder of images; made if it is missing")
     parser.add_argument("--images", type=int, default=2048)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"of: {', '.join(CONTENDERS)}")
     parser.add_argument("--hw-loads", default="", help="also DALI's pipeline with these values of hw_decoder_load")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="at least so long is each measurement")
+    parser.add_argument("--seconds", type=float, default=1.5, help="the least duration of each measurement")
     parser.add_argument("--steps", default="30,90", help="milliseconds of the fake training steps; empty: none")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds in which a contender must answer")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

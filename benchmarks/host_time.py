@@ -1,13 +1,12 @@
-"""The framework's own host time for a batch of 256: what torchdali adds to reading, decoding and torch's operators.
+"""Measure the framework's own host time for a batch of 256, which adds to reading, decoding and torch's operators.
 
     python benchmarks/host_time.py
 
-Measured alone, in one thread, as the time of the whole minus nothing: each part of the framework runs by itself, many
-times, on data that is in memory.
+Each part of the framework runs alone, in one thread, many times, on data in memory.
 
     order      the shuffled indices of a step, and its cut for the rank
     seek       the same at a random position among 10^9 samples on 1,024 ranks; not in the sum
-    parameters RandomResizedCrop, RandomHorizontalFlip for 256 samples
+    parameters RandomResizedCrop and RandomHorizontalFlip for 256 samples
     collation  output memory from the pool, labels and indices as tensors
     queueing   two hand-overs between threads
     state      state_dict after the batch
@@ -39,7 +38,7 @@ BATCH = 256
 
 
 def parts() -> dict[str, Callable[[], object]]:
-    """One call of each is one batch's worth."""
+    """Make the functions to measure; one call of each does the work of one batch."""
     n = 1_281_167
     start = Position(epoch=3)
     steps = itertools.chain.from_iterable(

@@ -1,9 +1,9 @@
-"""Native readers and their index-driven twins against the same reader in DALI's pipeline mode, interleaved.
+"""Compare native readers and their index-driven twins with the same reader in DALI's pipeline mode, interleaved.
 
-Two kinds of work: `records` of 4 KiB that leave as padded bytes with their labels, where only reading counts; and
-`images`, JPEG files of 92 kB that are decoded and resized to 224 x 224. The pipeline gives the same: bytes padded by
-`fn.pad`, images resized by `fn.resize`, both copied into torch tensors. torchdali shuffles by a window as the pipeline
-does, keeps its place for a checkpoint, and is asked for its state after each batch.
+There are two kinds of work: `records` of 4 KiB that come out as padded bytes with their labels, where only reading
+counts; and `images`, JPEG files of 92 kB that are decoded and resized to 224 x 224. The pipeline gives the same: bytes
+padded by `fn.pad`, images resized by `fn.resize`, both copied into torch tensors. torchdali shuffles by a window as the
+pipeline does, and gives its state after each batch.
 
     python benchmarks/readers.py                          # all formats, five rounds
     python benchmarks/readers.py --rounds 1 --seconds 0.5 # a smoke test
@@ -35,7 +35,7 @@ Item = tuple[bytes, int]
 
 
 def payloads(work: str, photos: Path) -> Iterator[Item]:
-    """The samples: bytes and a label."""
+    """Yield the samples: bytes and a label."""
     if work == "records":
         rng = np.random.default_rng(0)
         for i in range(RECORDS):
@@ -116,7 +116,7 @@ def features() -> dict[str, Any]:
 
 
 def options(name: str, root: Path) -> dict[str, Any]:
-    """A native reader's options, the same in pipeline mode."""
+    """Give a native reader's options, which are the same in pipeline mode."""
     return {
         "File": lambda: {"file_root": str(root)},
         "Webdataset": lambda: {"paths": sorted(map(str, root.glob("*.tar"))), "ext": ["jpg", "cls"]},
@@ -132,7 +132,7 @@ def options(name: str, root: Path) -> dict[str, Any]:
 
 
 def twin(name: str, root: Path) -> Any:
-    """The dataset that reads the same files by index."""
+    """Make the dataset that reads the same files by index."""
     import torchdali as td
 
     makers: dict[str, Callable[[], Any]] = {
@@ -199,7 +199,7 @@ def torchdali_reader(name: str, root: Path, work: str) -> Iterator[int]:
 def torchdali_twin(name: str, root: Path, work: str) -> Iterator[int]:
     source = twin(name, root)
     if work == "records" and name != "Numpy":
-        source.kinds = {**source.kinds, "image": "array"}  # the bytes themselves
+        source.kinds["image"] = "array"  # the bytes themselves
     return loader(source, work, shuffle=True)
 
 
@@ -207,7 +207,7 @@ PEERS = {"dali-pipeline": dali_pipeline, "reader": torchdali_reader, "twin": tor
 
 
 def rate(batches: Iterator[int], seconds: float) -> float:
-    """Samples a second."""
+    """Measure samples per second."""
     for _ in range(20):
         next(batches)
     samples, start = 0, time.perf_counter()

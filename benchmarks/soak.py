@@ -1,11 +1,10 @@
-"""Do threads, file descriptors and memory stay flat?
+"""Check that threads, file descriptors and memory stay flat.
 
     python benchmarks/soak.py                 # 10,000 batches, then 300 breaks, seeks and bad samples; a few minutes
 
-On real small JPEGs, in one process: first `--batches` batches over many epochs, then `--rounds` rounds, each of which
-seeks somewhere, meets bad samples, and breaks off.  Resident memory, threads and descriptors are noted at ten points;
-the table shows them, and the exit code is 1 where the last ones exceed the first by more than
-`--slack` MiB, one thread or one descriptor.
+It reads small real JPEGs in one process: first `--batches` batches over many epochs, then `--rounds` rounds that each
+seek, meet bad samples and break off.  A table shows resident memory, threads and descriptors at ten points.  The exit
+code is 1 if the last ones exceed the first by more than `--slack` MiB, one thread or one descriptor.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from torchdali.testing import garble_file, make_image_folder, truncate_file
 
 
 def watch(what: str, count: int, step: Callable[[int], object], slack: float) -> bool:
-    """Run the steps and print what the process holds at ten points; False where it grew."""
+    """Run the steps and print what the process holds at ten points; return False if that grew."""
     process = psutil.Process()
     seen: list[tuple[float, int, int]] = []
     print(f"\n| {what} | MiB resident | threads | descriptors |\n|---|---|---|---|")

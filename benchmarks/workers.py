@@ -1,10 +1,11 @@
-"""Python code in worker processes: what transport costs, and where workers pay; interleaved.
+"""Measure Python code in worker processes: the cost of transport, and where workers pay; interleaved.
 
-Transport: samples of about 100 KB (encoded files) and 150 KB (decoded images) that cost nothing to make, of sizes that
-differ, until they are there in the consumer's process as single arrays; CPU time of all processes per sample.  Peers:
-torchdali's workers, with the seeding of each sample, and torch's DataLoader with `collate_fn=list`, tensors or arrays.
+Transport: the CPU time of all processes per sample.  The samples, of about 100 KB (encoded files) and 150 KB (decoded
+images), differ in size and cost nothing to make; they count when they are single arrays in the consumer's process.
+Peers: torchdali's workers, with the seeding of each sample, and torch's DataLoader with `collate_fn=list`, with tensors
+or arrays.
 
-Images: the same dataset of JPEG files and the same resize to 224 x 224, images per second:
+Images: images per second, with the same dataset of JPEG files and the same resize to 224 x 224:
 
     torch      torch.utils.data.DataLoader, workers read, decode (PIL) and resize (torchvision on tensors, antialiased)
     workers    torchdali, workers read the bytes, DALI decodes here
@@ -38,7 +39,7 @@ SIZE = 224
 
 
 class Samples(torch.utils.data.Dataset[Any]):
-    """Samples that cost nothing to make."""
+    """A dataset of samples that cost nothing to make."""
 
     def __init__(self, size: int, tensors: bool = False) -> None:
         self.data = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
@@ -53,7 +54,7 @@ class Samples(torch.utils.data.Dataset[Any]):
 
 
 class Decoded(torch.utils.data.Dataset[Any]):
-    """Images as torch users make them."""
+    """A dataset of images, decoded and resized as torch users do it."""
 
     def __init__(self, paths: list[str]) -> None:
         from torchvision.transforms import v2
@@ -72,7 +73,7 @@ class Decoded(torch.utils.data.Dataset[Any]):
 
 
 class Encoded(Decoded):
-    """The files' bytes, which the loader decodes."""
+    """A dataset of the files' bytes, which the loader decodes."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -82,7 +83,7 @@ class Encoded(Decoded):
 
 
 class Callback:
-    """The files' bytes for DALI."""
+    """A callback that gives the files' bytes to DALI."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -93,7 +94,7 @@ class Callback:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and its descendants."""
+    """Measure the CPU time of this process and its descendants."""
     process = psutil.Process()
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(one.user + one.system for one in times)
@@ -119,7 +120,7 @@ def torchs(dataset: Any, **options: Any) -> Iterator[int]:
 
 
 def pools(dataset: Any) -> Iterator[int]:
-    """The results that the loader's first stage gets."""
+    """Yield the results that the loader's first stage gets."""
     from torchdali.python.mapped_job import MapJob, MapRead
     from torchdali.python.sample import Structure
     from torchdali.workers import Task, WorkerPool
@@ -153,7 +154,7 @@ def dalis(paths: list[str]) -> Iterator[int]:
 
 
 def measure(batches: Iterator[int], seconds: float) -> tuple[float, float]:
-    """Samples per second, and CPU microseconds per sample."""
+    """Measure samples per second, and CPU microseconds per sample."""
     for _ in range(12):
         next(batches)
     samples, cpu, begin = 0, cpu_seconds(), time.perf_counter()

@@ -3,8 +3,8 @@
     python recipes/accelerate_loop.py --config configs/accelerate_loop/digits.yaml --train.lr=0.002
     torchrun --nproc-per-node=8 recipes/accelerate_loop.py --config configs/accelerate_loop/imagenet.yaml
 
-(`accelerate launch` is as good as torchrun.) Stop it at any moment and start it again with the same command: it goes on
-with the very next batch after its last checkpoint, on the same or another number of GPUs.
+(`accelerate launch` works as well as torchrun.) Stop it at any moment and start it again with the same command: it
+continues with the very next batch after its last checkpoint, on the same or another number of GPUs.
 """
 
 import json
@@ -33,7 +33,7 @@ from torchdali.configs import ArgumentParser
 @dataclass(frozen=True)
 class DataConfig:
     root: str  # holds train/<class>/* and val/<class>/*
-    batch_size: int = 256  # of one forward pass, over all ranks together
+    batch_size: int = 256  # samples per forward pass, over all ranks together
     image_size: int = 224
     val_resize: int = 256  # the shorter side, before the centre crop of image_size
     crop_scale: tuple[float, float] = (0.08, 1.0)  # in training: the part of the area that a random crop keeps
@@ -50,7 +50,7 @@ class TrainConfig:
     lr: float = 0.001
     weight_decay: float = 0.01
     warmup_epochs: float = 5
-    accumulate: PositiveInt = 1  # batches of an optimizer step; at an epoch's end it may have fewer
+    accumulate: PositiveInt = 1  # batches per optimizer step; the last step of an epoch may have fewer
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
     device: Literal["auto", "cpu"] = "auto"
@@ -59,7 +59,7 @@ class TrainConfig:
 
 
 def make_loader(split: str, data: DataConfig, seed: int, accelerator: Accelerator) -> td.DataLoader:
-    """For "train" or "val". The loader finds out by itself which part of each batch is its rank's."""
+    """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
@@ -83,13 +83,13 @@ def make_model(name: str, num_classes: int) -> nn.Module:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: td.DataLoader, accelerator: Accelerator) -> float:
-    """The accuracy over the whole held-out folder, on every rank the same."""
+    """Compute the accuracy over the whole held-out folder; it is the same on every rank."""
     model.eval()
     correct = torch.zeros((), dtype=torch.int64, device=accelerator.device)
     for images, labels in loader:
         correct += (model(images).argmax(1) == labels).sum()
-    # Each image came once on one rank. (`gather_for_metrics` wants equal shapes on all ranks: pad_last=True, and the
-    # field "valid" to leave out the rows that are repeated.)
+    # Each image came once, on one rank. (`gather_for_metrics` needs equal shapes on all ranks: write pad_last=True, and
+    # leave out the repeated rows by the field "valid".)
     return accelerator.reduce(correct).item() / len(loader.dataset)
 
 
@@ -112,10 +112,10 @@ def main(data: DataConfig, train: TrainConfig) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=train.lr, weight_decay=train.weight_decay)
     schedule = LambdaLR(optimizer, lambda n: min((n + 1) / (warmup + 1), (1 + math.cos(math.pi * n / total)) / 2))
     model, optimizer = accelerator.prepare(model, optimizer)
-    # The loader is made for this rank and this device already. `prepare` would give it back and not save it; this
-    # registers it, so that `save_state` and `load_state` take it along.
+    # The loader already serves this rank and this device. `prepare` would return it unchanged, and its state would not
+    # be saved; this call registers it, so that `save_state` and `load_state` include it.
     accelerator.prepare_data_loader(loader)
-    # Not prepared either: accelerate would take a step of it for each process.
+    # The schedule is not prepared either: accelerate would step it once per process.
     accelerator.register_for_checkpointing(schedule)
 
     step, folder = 0, Path(train.output)
@@ -124,7 +124,7 @@ def main(data: DataConfig, train: TrainConfig) -> None:
         step = int(saved[-1].name.removeprefix("step-"))
         accelerator.load_state(str(saved[-1]))
 
-    def save() -> None:  # whoever looks finds a whole checkpoint
+    def save() -> None:  # renamed when complete, so that a checkpoint is always whole
         accelerator.save_state(str(folder / "saving"))
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
@@ -144,7 +144,7 @@ def main(data: DataConfig, train: TrainConfig) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
             if not accelerator.sync_gradients:
-                continue  # a checkpoint holds no gradients, so it belongs behind an optimizer step
+                continue  # a checkpoint holds no gradients, so it comes after an optimizer step
             schedule.step()
             step += 1
             bar.update()

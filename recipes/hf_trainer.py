@@ -4,8 +4,8 @@
     torchrun --nproc-per-node=8 recipes/hf_trainer.py --config configs/hf_trainer/imagenet.yaml
 
 Stop it at any moment and start it again with the same command: it continues with the very next batch after its last
-checkpoint, on the same or another number of GPUs. The Trainer saves no loader; it counts its steps, which are those of
-all GPUs together, and finds the place again by a seek.
+checkpoint, on the same or another number of GPUs. The Trainer saves no loader: it counts steps, each over all GPUs
+together, and finds its place again by a seek.
 """
 
 import json
@@ -38,7 +38,7 @@ from torchdali.configs import ArgumentParser
 @dataclass(frozen=True)
 class DataConfig:
     root: str  # holds train/<class>/* and val/<class>/*
-    batch_size: int = 256  # of one forward pass, over all ranks together
+    batch_size: int = 256  # samples per forward pass, over all ranks together
     image_size: int = 224
     val_resize: int = 256  # the shorter side, before the centre crop of image_size
     crop_scale: tuple[float, float] = (0.08, 1.0)  # in training: the part of the area that a random crop keeps
@@ -55,7 +55,7 @@ class TrainConfig:
     lr: float = 0.001
     weight_decay: float = 0.01
     warmup_steps: int = 0
-    accumulate: PositiveInt = 1  # batches of an optimizer step; at an epoch's end it may have fewer
+    accumulate: PositiveInt = 1  # batches per optimizer step; the last step of an epoch may have fewer
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
     device: Literal["auto", "cpu"] = "auto"
@@ -64,19 +64,19 @@ class TrainConfig:
 
 
 def make_loader(split: str, data: DataConfig, args: TrainingArguments) -> td.DataLoader:
-    """For "train" or "val". The loader finds out by itself which part of each batch is its rank's."""
+    """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}", fields=("image", "label", "valid")),
         batch_size=args.per_device_train_batch_size,
         shuffle=split == "train",
-        # The Trainer gathers what it evaluates, in equal shapes; "valid" tells the rows that only fill up.
+        # The Trainer gathers what it evaluates, in equal shapes; "valid" marks the rows that only fill up the batch.
         pad_last=split == "val",
         transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
         seed=args.seed,
         device=args.device,
-        output="dict",  # the Trainer takes nothing with names but a dict
+        output="dict",  # the Trainer needs names, and takes them only from a dict
     )
 
 
@@ -91,7 +91,7 @@ def make_model(name: str, classes: list[str]) -> nn.Module:
 
 
 class LoaderTrainer(Trainer):
-    """The Trainer, with loaders that are made already: nothing wraps them, and nothing shards them again."""
+    """A Trainer that takes finished loaders: nothing wraps them, and nothing shards them again."""
 
     def __init__(self, loader: td.DataLoader, val_loader: td.DataLoader, **arguments: Any) -> None:
         super().__init__(train_dataset=loader.dataset, eval_dataset=val_loader.dataset, **arguments)
@@ -120,7 +120,7 @@ class KillAt(TrainerCallback):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Over each image once, however many ranks there are."""
+    """Compute the accuracy over each image once, on any number of ranks."""
     labels, valid = prediction.label_ids
     return {"accuracy": float((prediction.predictions.argmax(1) == labels)[valid].mean())}
 
@@ -146,7 +146,7 @@ def main(data: DataConfig, train: TrainConfig) -> None:
         save_steps=train.checkpoint_every,
         save_total_limit=2,
         eval_strategy="epoch",
-        label_names=["label", "valid"],  # what goes to `accuracy` beside the predictions
+        label_names=["label", "valid"],  # go to `accuracy` along with the predictions
         report_to="none",
     )
     loader, val_loader = (make_loader(split, data, args) for split in ("train", "val"))

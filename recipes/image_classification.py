@@ -4,7 +4,7 @@
     torchrun --nproc-per-node=8 recipes/image_classification.py --config configs/image_classification/imagenet.yaml
 
 Stop it at any moment and start it again with the same command: it continues with the very next batch after its last
-checkpoint, on the same or another number of GPUs. To save and load the loader is to save and load one more state dict.
+checkpoint, on the same or another number of GPUs. The loader is saved and loaded like a model: it has a state dict.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from torchdali.configs import ArgumentParser
 @dataclass(frozen=True)
 class DataConfig:
     root: str  # holds train/<class>/* and val/<class>/*
-    batch_size: int = 256  # over all ranks together: steps and learning rate do not depend on the number of GPUs
+    batch_size: int = 256  # over all ranks together, so that steps and learning rate don't depend on the number of GPUs
     image_size: int = 224
     val_resize: int = 256  # the shorter side, before the centre crop of image_size
     crop_scale: tuple[float, float] = (0.08, 1.0)  # in training: the part of the area that a random crop keeps
@@ -56,7 +56,7 @@ class OptimConfig:
     weight_decay: float = 1e-4
     warmup_epochs: float = 5
     label_smoothing: float = 0.1
-    ema_decay: float = 0.0  # per step, of the moving average of the weights, the ones evaluated and kept; 0: none
+    ema_decay: float = 0.0  # per step; averaged weights are the ones that are evaluated and kept; 0: no average
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TrainConfig:
 
 
 def start(train: TrainConfig) -> torch.device:
-    """Picks this process's device, and joins the process group if torchrun started us."""
+    """Pick this process's device, and join the process group if torchrun started it."""
     kind = ("cuda" if torch.cuda.is_available() else "cpu") if train.device == "auto" else train.device
     device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device(kind)
     if device.type == "cuda":
@@ -88,14 +88,14 @@ def start(train: TrainConfig) -> torch.device:
 
 
 def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
-    """For "train" or "val". The loader finds out by itself which part of each batch is its rank's."""
+    """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}", fields=("image", "label", "index")),
         batch_size=data.batch_size // world_size,
         shuffle=split == "train",
-        drop_last=split == "train",  # batch norm wants full batches; the evaluation wants every image
+        drop_last=split == "train",  # batch norm needs full batches; the evaluation needs every image
         transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
         seed=seed,
         device=str(device),
@@ -113,17 +113,17 @@ def make_model(name: str, num_classes: int) -> nn.Module:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: td.DataLoader, autocast: Any) -> float:
-    """The accuracy over the whole held-out folder, on every rank the same."""
+    """Compute the accuracy over the whole held-out folder; it is the same on every rank."""
     model.eval()
     for buffer in model.buffers() if dist.is_initialized() else ():
-        dist.broadcast(buffer, 0)  # batch norm's averages are each rank's own; the first one's are saved
+        dist.broadcast(buffer, 0)  # each rank has its own averages of batch norm; those of rank 0 are saved
     correct = torch.zeros((), dtype=torch.int64, device=loader.device)
     for images, labels, _ in loader:
         with autocast():
             correct += (model(images).argmax(1) == labels).sum()
     if dist.is_initialized():
         dist.all_reduce(correct)
-    return correct.item() / len(loader.dataset)  # each image came once on one rank: nothing to correct for padding
+    return correct.item() / len(loader.dataset)  # each image came once, on one rank: no padding to correct for
 
 
 def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainConfig) -> None:
@@ -142,7 +142,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
     autocast = partial(torch.autocast, device.type, enabled=train.amp)
     scaler = torch.amp.GradScaler(device.type, enabled=train.amp and device.type == "cuda")
 
-    # All that changes while training. The loader is one more thing with a state; its state is a few numbers.
+    # Everything that changes in training. The loader is one more object with a state, of a few numbers.
     parts: Any = dict(model=net, ema=ema, optimizer=optimizer, scheduler=schedule, scaler=scaler, loader=loader)
     step, loss, folder = 0, torch.tensor(math.nan), Path(train.output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
         for name, part in parts.items():
             part.load_state_dict(checkpoint[name])
 
-    def save() -> None:  # whoever looks finds the old file or the new one, never half of one
+    def save() -> None:  # renamed when complete, so that the file is the old one or the new one, never half of one
         if rank == 0:  # the loader's state is the same on every rank
             torch.save({"step": step, **{k: v.state_dict() for k, v in parts.items()}}, folder / "checkpoint.tmp")
             os.replace(folder / "checkpoint.tmp", folder / "checkpoint.pt")
@@ -165,7 +165,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
         bar.set_description(f"epoch {epoch + 1} of {train.epochs}", refresh=False)
         trained.train()
         for images, labels, indices in loader:
-            torch.manual_seed((train.seed + step) * world_size + rank)  # dropout is derived, as the data are: no state
+            torch.manual_seed((train.seed + step) * world_size + rank)  # dropout follows from the step: no state
             with autocast():
                 loss = nn.functional.cross_entropy(trained(images), labels, label_smoothing=optim.label_smoothing)
             optimizer.zero_grad()
@@ -187,7 +187,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
         accuracy = evaluate(ema, val_loader, autocast)
         bar.set_postfix(loss=f"{loss.item():.3f}", accuracy=f"{accuracy:.4f}", refresh=False)
     bar.close()
-    accuracy = evaluate(ema, val_loader, autocast)  # again, since a finished run that is resumed has no epoch left
+    accuracy = evaluate(ema, val_loader, autocast)  # once more: a finished run that is resumed has no epoch left
     if rank == 0:
         torch.save(ema.module.state_dict(), folder / "weights.pt")
         (folder / "result.json").write_text(json.dumps({"accuracy": accuracy, "steps": step}) + "\n")

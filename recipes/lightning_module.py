@@ -3,8 +3,8 @@
     python recipes/lightning_module.py --config configs/lightning_module/digits.yaml --model.lr=0.002
     torchrun --nproc-per-node=8 recipes/lightning_module.py --config configs/lightning_module/imagenet.yaml
 
-The data are torchdali's DataModule, which the config describes; no code is needed for them. Stop it at any moment and
-start it again with the same command: it continues with the very next batch after its last checkpoint.
+The config describes the data, as torchdali's DataModule; they need no code. Stop it at any moment and start it again
+with the same command: it continues with the very next batch after its last checkpoint.
 """
 
 import json
@@ -40,12 +40,12 @@ class Classifier(LightningModule):
 
     Args:
         name: "small_cnn", or any classification model of torchvision.
-        num_classes: classes of the data.
-        optimizer: which one.
+        num_classes: the number of classes.
+        optimizer: the optimizer.
         lr: the highest learning rate.
-        weight_decay: of all weights.
-        warmup: the part of the training in which the learning rate grows; then it falls, along a cosine.
-        label_smoothing: in the training's loss.
+        weight_decay: the weight decay of all weights.
+        warmup: the share of the training in which the learning rate grows; after it, the rate falls along a cosine.
+        label_smoothing: the label smoothing of the training loss.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Classifier(LightningModule):
         return loss
 
     def validation_step(self, batch: list[torch.Tensor], batch_idx: int) -> None:
-        images, labels = batch  # every image comes once, on one of the ranks
+        images, labels = batch  # every image comes once, on one rank
         right = (self.net(images).argmax(1) == labels).float().mean()
         self.log("accuracy", right, prog_bar=True, batch_size=len(labels), sync_dist=True)
 
@@ -80,7 +80,7 @@ class Classifier(LightningModule):
             else (torch.optim.AdamW, {})
         )
         optimizer = kind(self.parameters(), lr=self.hparams.lr, weight_decay=self.hparams.weight_decay, **options)
-        # This makes the loaders, before a checkpoint is restored; DataModule's go on where they were all the same.
+        # This makes the loaders before a checkpoint is restored; those of DataModule resume exactly all the same.
         total = int(self.trainer.estimated_stepping_batches)
         warmup = max(1, round(self.hparams.warmup * total))
 
@@ -92,17 +92,17 @@ class Classifier(LightningModule):
 
 
 class Parser(ArgumentParser, LightningArgumentParser):
-    """Lightning's, with the nearest name in its errors."""
+    """Lightning's parser, with the nearest name in its errors."""
 
 
 class CLI(LightningCLI):
-    """Lightning's, with a run folder and when to save there."""
+    """Lightning's CLI, with options for the run folder and for saving there."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_argument("--output", type=str, default="runs/lightning", help="the run folder")
         parser.add_argument("--checkpoint_every", type=PositiveInt, default=1000, help="steps")
-        parser.add_argument("--resume", type=bool, default=True, help="from the run folder's last checkpoint, if any")
-        parser.add_argument("--kill_at_step", type=int | None, help="die there, to prove that resuming works")
+        parser.add_argument("--resume", type=bool, default=True, help="from the last checkpoint, if there is one")
+        parser.add_argument("--kill_at_step", type=int | None, help="die after this step, to prove that resuming works")
 
 
 class Kill(Callback):
@@ -116,7 +116,7 @@ class Kill(Callback):
 
 def main() -> None:
     options = {"save_config_callback": None, "seed_everything_default": 0, "auto_configure_optimizers": False}
-    options["trainer_defaults"] = {"enable_checkpointing": False}  # the one below is enough
+    options["trainer_defaults"] = {"enable_checkpointing": False}  # the callback below is enough
     # Without subcommands: this script trains, and then validates.
     cli = CLI(Classifier, DataModule, run=False, parser_class=Parser, **options)
     folder = Path(cli.config.output)

@@ -1,10 +1,10 @@
-"""A DALI pipeline and the loader that replaces it, side by side; their outputs are compared.
+"""Compare a DALI pipeline with the loader that replaces it, side by side.
 
     python recipes/migrate_from_pipeline.py --config configs/migrate_from_pipeline/digits.yaml
 
-The data are a folder of images, root/train/<class>/* and root/val/<class>/*. There are two ways to go. `augment` keeps
-DALI's operators: the body of the pipeline, line by line, in dynamic mode. `make_loader` without it writes torchvision's
-transforms instead. recipes/README.md has the whole table of what becomes what.
+The data are a folder of images, root/train/<class>/* and root/val/<class>/*. There are two ways to migrate. `augment`
+keeps DALI's operators: the body of the pipeline, line by line, in dynamic mode. `make_loader` without it writes
+torchvision's transforms instead. recipes/README.md has a table of everything that changes.
 """
 
 import json
@@ -40,7 +40,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    output: str  # what was found: a JSON file
+    output: str  # the JSON file of results
     seed: int = 0
     num_threads: int = 2
     device: str = "auto"  # "auto": cuda if there is one, else cpu
@@ -50,14 +50,14 @@ class RunConfig:
 
 
 def normalized_crop(data: DataConfig) -> dict[str, Any]:
-    """Options of `crop_mirror_normalize`, which is the same operator in both modes."""
+    """Give the options of `crop_mirror_normalize`, which is the same operator in both modes."""
     normal = {"mean": [255 * value for value in data.mean], "std": [255 * value for value in data.std]}
     return {"crop": [data.image_size] * 2, "output_layout": "CHW", **normal}
 
 
 @pipeline_def
 def pipeline(data: DataConfig, device: str, reader: dict[str, Any], place: Any) -> Any:
-    """`place`: where to crop and whether to mirror: "random", "centre", or recorded batches of x, y and mirror."""
+    """Define the pipeline; `place` says where to crop and mirror: "random", "centre", or batches of x, y and mirror."""
     encoded, labels = fn.readers.file(name="reader", **reader)
     images = fn.decoders.image(encoded, device="mixed" if device == "cuda" else "cpu")
     images = fn.resize(images, resize_shorter=data.resize)
@@ -81,7 +81,7 @@ def make_pipeline(data: DataConfig, run: RunConfig, place: Any, checkpoint: str 
 
 
 def batches_of(iterator: Any, root: str) -> Iterator[dict[str, Any]]:
-    """What the iterator gives for the one GPU, in the form of torchdali's dicts."""
+    """Turn the iterator's outputs, for one GPU, into dicts like torchdali's."""
     for (batch,) in iterator:
         paths = [bytes(row).rstrip(b"\0").decode() for row in batch["path"].numpy()]  # below file_root, or as in files
         paths = [path if path.startswith(root) else os.path.join(root, path) for path in paths]
@@ -92,7 +92,7 @@ def batches_of(iterator: Any, root: str) -> Iterator[dict[str, Any]]:
 
 
 def augment(sample: dict[str, Any], rand: Any, data: DataConfig, random: bool) -> dict[str, Any]:
-    """The pipeline's body: `fn` is now `ndd`, "mixed" is the loader's device, and random numbers come from `rand`."""
+    """Do what the pipeline does: `fn` is now `ndd`, "mixed" is the loader's device, random numbers come from `rand`."""
     images = ndd.decoders.image(sample["image"], device=rand.device)
     images = ndd.resize(images, resize_shorter=data.resize)
     low, high, flip = (0.0, 1.0, data.flip) if random else (0.5, 0.5, 0.0)
@@ -124,7 +124,7 @@ Batches = list[dict[str, Any]]
 
 
 def same(one: Batches, other: Batches) -> bool:
-    """Whether the same files came in the same order, with the same labels and pixels, bit for bit."""
+    """Tell whether the same files came in the same order, with the same labels and pixels, bit for bit."""
 
     def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
         tensors = all(torch.equal(a[name].cpu(), b[name].cpu()) for name in ("image", "label"))
@@ -134,9 +134,9 @@ def same(one: Batches, other: Batches) -> bool:
 
 
 def evaluation(data: DataConfig, run: RunConfig) -> dict[str, Any]:
-    """Nothing is random, so all of it has to be equal, where the operators were kept.
+    """Compare an epoch of evaluation: nothing is random, so with DALI's operators everything must be equal.
 
-    torchvision's transforms round and filter otherwise than DALI's operators: there it is a distance.
+    torchvision's transforms round and filter differently, so their distance is measured.
     """
     root = f"{data.root}/val"
     kept, transforms = (list(make_loader("val", data, run, keep_operators)) for keep_operators in (True, False))
@@ -146,10 +146,10 @@ def evaluation(data: DataConfig, run: RunConfig) -> dict[str, Any]:
 
 
 def training(data: DataConfig, run: RunConfig) -> dict[str, Any]:
-    """An epoch of each has every file once, in an order and with random numbers of its own.
+    """Compare an epoch of training: each side has every file once, in an order and with random numbers of its own.
 
-    Where the pipeline is given the order and the numbers that the loader drew, the pixels are equal. A checkpoint in
-    the middle of the epoch gives the rest of it, from new objects.
+    Where the pipeline gets the order and the numbers that the loader drew, the pixels are equal. On both sides, new
+    objects resume from a checkpoint in the middle of the epoch and give the rest of it.
     """
     root = f"{data.root}/train"
     reader = {"file_root": root, "random_shuffle": True}

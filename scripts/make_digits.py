@@ -1,9 +1,9 @@
-"""Writes scikit-learn's digits (1,797 grey images of 8x8 pixels, 10 classes) as an image folder.
+"""Write scikit-learn's digits (1,797 grey images of 8x8 pixels, 10 classes) as an image folder.
 
     python scripts/make_digits.py --out data/digits
 
-gives DIR/train/<class>/NNNN.png and DIR/val/<class>/NNNN.png, where NNNN is the image's number in scikit-learn's
-data set and a fifth of each class is held out. The split is always the same. Nothing is written twice.
+makes DIR/train/<class>/NNNN.png and DIR/val/<class>/NNNN.png, where NNNN is the image's number in scikit-learn's data
+set. A fifth of each class is held out; the split is always the same. Files that exist are not written again.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 
 def make_digits(out: Path) -> int:
-    """Writes what is missing under `out`; returns how many files that were."""
+    """Write the files that are missing under `out`, and return their number."""
     digits = load_digits()
     pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)  # from 17 grey levels, 0 to 16
     numbers = range(len(pixels))
@@ -30,7 +30,7 @@ def make_digits(out: Path) -> int:
         if path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".tmp")  # renamed when complete: an interrupted run leaves no half of an image
+        unfinished = path.with_suffix(".tmp")  # renamed when complete: an interrupted run leaves no half-written image
         Image.fromarray(pixels[number]).save(unfinished, format="png")
         os.replace(unfinished, path)
         written += 1

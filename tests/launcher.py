@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,6 +110,13 @@ def start(
         "environment": variables | ONE_THREAD | dict(environment or {}),
     }
     return Program(request, f"{script} {' '.join(request['arguments'])}")
+
+
+def start_code(code: str, folder: Path, *arguments: object) -> Program:
+    """Start a script given as text, which is written to a folder first."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(code))
+    return start(path, *arguments)
 
 
 def finish(program: Program, code: int = 0, timeout: float = PATIENCE) -> tuple[str, str]:

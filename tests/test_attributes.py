@@ -10,7 +10,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from lightning.fabric.utilities.seed import pl_worker_init_function  # set by seed_everything(workers=True)
 
 import torchdali as td
 from torchdali import transforms as T
@@ -62,7 +61,11 @@ def test_what_cannot_be_set_says_so(name: str) -> None:
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_function_that_lightning_sets_changes_nothing() -> None:
+    """By seed_everything(workers=True)."""
+    from lightning.fabric.utilities.seed import pl_worker_init_function
+
     loader = td.DataLoader(Numbers(), 4, device="cpu")
     loader.worker_init_fn = partial(pl_worker_init_function, rank=0)
     assert loader.worker_init_fn is None

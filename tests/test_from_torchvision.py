@@ -1,4 +1,4 @@
-"""from_torchvision: a dataset and its transform give the same samples through DALI, or a list of why not."""
+"""from_torchvision: a dataset and its transform give the same samples through DALI, or a list of reasons why not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pictures(tmp_path_factory) -> Path:
 
 
 def loader_of(dataset, batch_size=2, **arguments):
-    """Of a translated dataset."""
+    """Make a loader of a translated dataset."""
     return td.DataLoader(dataset, batch_size, transform=dataset.transform, seed=5, device="cpu", **arguments)
 
 
@@ -75,7 +75,7 @@ def largest(ours, theirs):
 
 
 def steps_of(transform, root=None, **arguments):
-    """What a transform is translated to; of a dataset of one file."""
+    """Translate a transform, on a dataset of one file."""
     root = root or PHOTOS[0].parent
     dataset = datasets.DatasetFolder.__new__(datasets.ImageFolder)
     datasets.VisionDataset.__init__(dataset, str(root), transform=transform)
@@ -129,6 +129,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_equal_pixels(pictures, name):
     """uint8 images bit for bit, floats to 1e-6."""
@@ -186,7 +187,7 @@ def test_transforms_of_weights(pictures, name):
 
 
 def test_each_parameter_arrives():
-    """Of what is random, where pixels show little."""
+    """Compare the parameters of random transforms, where pixels show little."""
     crop = dict(scale=(0.1, 0.6), ratio=(0.5, 2.0), interpolation=InterpolationMode.BICUBIC)
     ours = [T.RandomResizedCrop((9, 8), (0.1, 0.6), (0.5, 2.0), "bicubic", True)]
     assert steps_of(v1.RandomResizedCrop((9, 8), **crop)) == ours
@@ -259,6 +260,7 @@ def ramp(tmp_path_factory) -> datasets.ImageFolder:
     return dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [v1, v2])
 def test_distributions_through_the_loader(ramp, module):
     """Where crops lie, and what flips and colours do, read from pixels."""
@@ -512,8 +514,8 @@ def test_all_problems_are_listed_at_once():
         (v2.Compose([v2.ToImage(), v2.ToDtype({tv_tensors.Mask: torch.int64})]), "no dtype for Image"),
         (v1.Resize(8, InterpolationMode.BOX), "interpolation must be one of"),
         (v1.Grayscale(), "num_output_channels=3"),
-        (v1.Compose([v1.Pad(4), v1.CenterCrop(32)]), "directly in front of a RandomCrop"),
-        (v1.Compose([v1.Pad(4), v1.RandomCrop(32, padding=2)]), "directly in front of a RandomCrop"),
+        (v1.Compose([v1.Pad(4), v1.CenterCrop(32)]), "directly before a RandomCrop"),
+        (v1.Compose([v1.Pad(4), v1.RandomCrop(32, padding=2)]), "directly before a RandomCrop"),
         (v2.RandomApply([v2.ToImage()], p=0.5), "bernoulli"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
         (torch.jit.ScriptModule(), "write what it does as a function"),
@@ -525,7 +527,7 @@ def test_what_has_no_meaning_here(transform, reason):
 
 
 def test_a_problem_does_not_make_others():
-    """Behind what can't be translated, nothing is known of the image."""
+    """After a transform that can't be translated, nothing is known about the image."""
     lines = problems_of(v1.Compose([v1.Lambda(lambda image: image), v1.Normalize(MEAN, STD), v1.ToTensor()]))
     assert [name for _, name, _ in lines] == ["Lambda"]
 
@@ -551,7 +553,7 @@ def labels_of(batches):
 
 @pytest.mark.parametrize("make_dataset", DATASETS, ids=lambda make: make.__name__)
 def test_each_dataset(make_dataset, tmp_path, monkeypatch):
-    """Images and labels are the dataset's own, in its order, behind its transforms."""
+    """Images and labels are the dataset's own, in its order, after its transforms."""
     for module in ("celeba", "flowers102", "lfw", "places365", "sbu"):  # the checksums of the real files
         monkeypatch.setattr(f"torchvision.datasets.{module}.check_integrity", lambda *_, **__: True)
     # Some need scipy for their labels.
@@ -576,7 +578,7 @@ def test_target_types(tmp_path, monkeypatch):
         labels = labels_of(loader_of(from_torchvision(theirs), 1))
         assert labels == [label.tolist() for _, label in theirs]
     assert from_torchvision(celeba(tmp_path, target_type=[])).fields == ("image",)
-    with pytest.raises(ValueError, match="several labels a sample: choose one"):
+    with pytest.raises(ValueError, match="several labels per sample: choose one"):
         from_torchvision(celeba(tmp_path, target_type=["attr", "identity"]))
     theirs = inaturalist(tmp_path / "i", target_type="order")
     assert labels_of(loader_of(from_torchvision(theirs))) == [label for _, label in theirs]

@@ -22,7 +22,7 @@ from torchdali import transforms as T
 from torchdali.testing import garble_file, make_image_folder, sample_digests
 
 from .conftest import our_threads
-from .launcher import finish, start
+from .launcher import finish, start_code
 from .patience import PATIENCE, wait_until
 
 TRANSFORM = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
@@ -248,12 +248,6 @@ def test_a_forked_child_is_told(make, prefetch):
     assert b"made in another process" in told and b"forked from" in told
 
 
-def write(text, tmp_path):
-    path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent(text))
-    return path
-
-
 BUSY = """
     import sys, warnings, torchdali as td
     warnings.simplefilter("error")
@@ -280,7 +274,7 @@ def test_the_interpreter_exits_with_a_busy_loader(folder, tmp_path, end):
     engine = "pipeline" if "exit" in end or "cycle" in end else "eager"
     text = textwrap.dedent(BUSY) + f"loader = make({engine!r})\n{end}\n"
     expected = 3 if "exit(3)" in end else 1 if "raise" in end else 0
-    _, errors = finish(start(write(text, tmp_path), folder), expected)
+    _, errors = finish(start_code(text, tmp_path, folder), expected)
     assert errors == "" or "oops" in errors
 
 
@@ -301,7 +295,7 @@ def test_ctrl_c(folder, tmp_path, engine):
             raise
         """
     )
-    command = [sys.executable, str(write(text, tmp_path)), str(folder)]
+    command = [sys.executable, "-W", "error", "-c", text, str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for _ in range(3):
         assert process.stdout.readline() == "batch\n"
@@ -375,4 +369,4 @@ def test_dali_in_a_forked_process_is_an_error_and_no_hang(folder, tmp_path):
             os._exit(9)
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """
-    finish(start(write(script, tmp_path)), 7)
+    finish(start_code(script, tmp_path), 7)

@@ -543,6 +543,14 @@ def test_without_the_package(images, monkeypatch):
 # Through a loader.
 
 
+def test_without_protobuf(images, tmp_path, monkeypatch):
+    caffe._messages.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "google.protobuf", None)
+    with pytest.raises(ImportError, match=r"pip install torchdali\[records\]"):
+        LMDBDataset(images)
+    assert len(LMDBDataset(write(tmp_path / "raw", [b"x"]), "raw")) == 1
+
+
 def test_a_loader_gives_the_images(images, folder):
     with (
         loader(images, shuffle=False) as ours,

@@ -86,7 +86,7 @@ def test_code_of_the_pages_is_python(page: str) -> None:
 SIZE = [24, 24]
 
 
-def make(dataset: Any, batch_size: int = 4, **options: Any) -> td.DataLoader:
+def make(dataset: Any, batch_size: int | None = 4, **options: Any) -> td.DataLoader:
     return td.DataLoader(dataset, batch_size, **({"device": "cpu", "output": "dict"} | options))
 
 
@@ -279,8 +279,17 @@ def test_collating() -> None:
     assert isinstance(batch, Boxes) and batch.name == ["image 0", "image 1", "image 2"]  # type: ignore[comparison-overlap]
     assert batch.boxes.data.shape == (3, 3, 4) and batch.boxes.sizes[:, 0].tolist() == [1, 2, 3]
     assert batch.boxes.mask.any(-1).sum(1).tolist() == [1, 2, 3]  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="batches are put together by the loader"):
-        make(Detections(), 3, collate_fn=list)
+    with make(Detections(), 3, collate_fn=list, output="tuple") as loader:
+        (samples,) = loader
+    assert [sample.name for sample in samples] == ["image 0", "image 1", "image 2"]
+    with pytest.raises(ValueError, match=r"batches are put together by the loader: .*write transform=.*output=f"):
+        make(td.InMemoryDataset(x=[1]), 3, collate_fn=list, output="tuple")
+
+
+@row("`batch_size=None`")
+def test_items_that_are_batches() -> None:
+    batches = list(make([np.full((n, 2), n) for n in (3, 1, 2)], None, output="tuple"))
+    assert [tuple(batch.shape) for batch in batches] == [(3, 2), (1, 2), (2, 2)]
 
 
 @row("`batch_sampler=`")

@@ -1,4 +1,4 @@
-"""Which samples a rank's next batch holds: the epoch is cut without loss, by any number of ranks, from any position."""
+"""Orders: an epoch is cut into batches without loss, by any number of ranks, from any position."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_num_steps_and_step_start(epoch: Epoch) -> None:
     for k, start in enumerate(starts):
         for rank in {0, epoch.ranks - 1}:
             assert epoch.whole().start_of(k, epoch.batching(rank)) == start
-    # Behind the end, however far, is the end.
+    # A step after the end, however far, begins at the end.
     for k in (len(steps) + 1, 10**12):
         beyond = epoch.whole().start_of(k, epoch.batching(0))
         assert epoch.next(beyond) is None
@@ -191,7 +191,7 @@ def test_pad_last(n: int, ranks: int, batch_size: int, start: int) -> None:
         for taken in cuts:
             assert len(taken.positions) == len(taken.valid) == batch_size
             assert np.all((taken.positions >= start) & (taken.positions < n))
-            # Real rows are in front, and what fills up is repeated from this step.
+            # Real rows come first, and the rows that fill up the batch are repeated from this step.
             assert np.array_equal(taken.valid, np.sort(taken.valid)[::-1])
         step = real(cuts)
         assert {int(p) for taken in cuts for p in taken.positions} <= set(step)
@@ -284,7 +284,7 @@ def drawn(sampler: Any, n: int = 20, seed: int = 3, epoch: int = 0, key: int | N
 
 
 class OwnSampler(Sampler[int]):
-    """What users write: takes the epoch, and uses whatever generators there are."""
+    """A sampler as users write it: it takes the epoch, and draws from any global generator."""
 
     def __init__(self, n: int) -> None:
         self.n, self.epoch = n, -1
@@ -419,7 +419,7 @@ class Liar(OwnSampler):
 
 
 class Private(OwnSampler):
-    """Its randomness is its own, and nobody can put it back."""
+    """A sampler with a generator of its own, which can't be put back."""
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
@@ -492,7 +492,7 @@ def test_a_billion_samples_on_a_thousand_ranks() -> None:
 
 
 def test_a_seek_costs_as_little_at_any_position() -> None:
-    """What is evaluated for a step does not grow with its number: counted, since seconds depend on the machine."""
+    """The work for a step does not grow with its number; it is counted, since seconds depend on the machine."""
     counted: list[int] = []
 
     def at(positions: orders.Indices) -> Rows:

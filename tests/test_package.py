@@ -23,7 +23,7 @@ PACKAGE = ROOT / "torchdali"
 GROUPS = {
     "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
-    "placement": "distributed agreement storage paths",
+    "placement": "cgroup distributed agreement storage paths",
     "order": "state order drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "options source collate buffers prefetch",
@@ -33,7 +33,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "option iterator loader",
+    "loader": "registered option iterator loader",
     "tools": "interop.* lightning configs testing",
     "package": "torchdali",
 }

@@ -1,4 +1,4 @@
-"""The keyed permutation: a bijection for every n and key, anywhere at once, and without a pattern."""
+"""The keyed permutation: a bijection for every n and key, evaluated at any position, without a pattern."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ def test_impossible_n(n: int) -> None:
         Permutation(n, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "keys"), [(2, 2000), (3, 3000), (4, 4000), (5, 6000)])
 def test_all_orders_are_equally_likely(n: int, keys: int) -> None:
     orders = np.stack([Permutation(n, 104729 * key + n)(np.arange(n)) for key in range(keys)])
@@ -100,6 +101,7 @@ def many_orders() -> np.ndarray:
     return np.stack([Permutation(1009, key)(np.arange(1009)) for key in range(2000)])
 
 
+@pytest.mark.slow
 def test_each_element_is_anywhere_equally_likely(many_orders: np.ndarray) -> None:
     # 16 x 16 bins of (position, element), with fixed sums of rows and columns: 15 * 15 degrees of freedom.
     keys, n = many_orders.shape

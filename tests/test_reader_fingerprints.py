@@ -217,5 +217,5 @@ def test_an_index_goes_where_it_is_told(tmp_path, name):
     options = make(tmp_path).options
     reader = getattr(readers, name)(index_dir=tmp_path / "kept", **options)
     assert len(list(reader)) == N
-    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".idx", ".npz"}
+    assert {path.suffix for path in (tmp_path / "kept").iterdir()} == {".idx", ".digest", ".npz"}
     assert reader.fingerprint() == make(tmp_path).fingerprint()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -16,6 +14,8 @@ import torch
 import torchdali as td
 from torchdali.readers.nemo import NemoAsr
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, truncate_file
+
+from .launcher import start_code
 
 N = 11
 RATES = [8000, 16000, 22050]
@@ -285,7 +285,9 @@ def test_dali_dies_of_null(make, lines, tmp_path):
         "import nvidia.dali.experimental.dynamic as ndd\n"
         f"print(ndd.readers.NemoAsr(manifest_filepaths=[{os.fspath(path)!r}], max_batch_size=1).get_metadata())"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode < 0
+    program = start_code(code, tmp_path)
+    program.communicate()
+    assert program.returncode is not None and program.returncode < 0
 
 
 def test_files_that_are_missing_or_empty(make, lines, tmp_path, monkeypatch, folder):
@@ -293,7 +295,7 @@ def test_files_that_are_missing_or_empty(make, lines, tmp_path, monkeypatch, fol
     with pytest.raises(FileNotFoundError, match=r"1 of 11 files are missing, the first is /nowhere.wav$"):
         make(lines)
     relative = [{**entry, "audio_filepath": os.path.basename(entry["audio_filepath"])} for entry in lines[3:]]
-    with pytest.raises(FileNotFoundError, match=r"relative paths go by the working directory .*, so write absolute"):
+    with pytest.raises(FileNotFoundError, match=r"relative paths start at the working directory .*, so write absolute"):
         make(relative)
     monkeypatch.chdir(folder)
     assert len(read(make(relative))) == N - 3

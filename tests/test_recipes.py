@@ -1,4 +1,4 @@
-"""Recipes run, each with its tiny config, and continue exactly where they were killed."""
+"""Recipes run with their tiny configs, and continue exactly where they were killed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ON_CPU = {
         "--data.root={digits}", "--data.image_size=10", "--data.resize=12", "--run.output={out}", "--run.device=cpu",
     ],
 }  # fmt: skip
-"""What makes a config run here; all the rest is as its file says."""
+"""The options that make each config run here; all others are as its file says."""
 
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"), key=lambda path: path.parts[-2:])
 RUN_TO_THE_END = "tiny"

@@ -1,4 +1,4 @@
-"""Samplers that know what stands at any position: proportions, keys, and one stream on any number of ranks."""
+"""Samplers that know the sample at any position: proportions, keys, and one stream on any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch.utils.data import WeightedRandomSampler
+from torch.utils.data import RandomSampler, Sampler, WeightedRandomSampler
 
-from torchdali import FieldTypeError, InMemoryDataset
+from torchdali import DataLoader, FieldTypeError, InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn
@@ -223,7 +223,7 @@ def test_the_logarithm_is_one() -> None:
         (([0, 0],), ValueError, "weights must not all be zero"),
         (([1, math.nan],), ValueError, "weights must be finite, got nan at 1"),
         (("ab",), TypeError, "weights"),
-        (([[1, 2]],), TypeError, "weights must be one number for each sample"),
+        (([[1, 2]],), TypeError, "weights must be one number per sample"),
         (([1, 2], 0), ValueError, "num_samples must be at least 1, got 0"),
         (([1, 2], 2.0), TypeError, "num_samples must be an integer"),
         (([1, 0, 2], 3, False), ValueError, "at most the 2 samples of positive weight, got 3: write replacement=True"),
@@ -281,7 +281,7 @@ def test_labels_of_every_kind(tmp_path: Any) -> None:
     assert np.count_nonzero(whole(ClassBalancedSampler(files, 100)).indices == 0) == 50
     with pytest.raises(TypeError, match="dataset with targets, labels or a column 'label', got InMemoryDataset"):
         ClassBalancedSampler(InMemoryDataset(x=[1, 2]))
-    with pytest.raises(TypeError, match="one integer or text for each sample, got float64"):
+    with pytest.raises(TypeError, match="one integer or string per sample, got float64"):
         ClassBalancedSampler([0.5, 1.5])
     with pytest.raises(ValueError, match="labels must hold at least one, got none"):
         ClassBalancedSampler(np.zeros(0, np.int64))
@@ -382,9 +382,9 @@ def test_a_mix_is_in_random_order() -> None:
         (dict(sizes=[3, 0]), "sizes must be positive integers, got [3, 0]"),
         (dict(sizes=[3, 1.5]), "sizes must be positive integers"),
         (dict(sizes=[3, 4], weights=[1]), "weights must be one for each of 2 datasets, got 1"),
-        (dict(sizes=[3, 4], weights=[1, 0]), "weights must be positive, got 0.0: leave such a dataset out"),
+        (dict(sizes=[3, 4], weights=[1, 0]), "weights must be positive, got 0.0: leave that dataset out"),
         (dict(sizes=[3, 4], temperature=0), "temperature must be a positive number, got 0"),
-        (dict(sizes=[300, 4], num_samples=10), "num_samples=10 is too short an epoch for a sample of dataset 1"),
+        (dict(sizes=[300, 4], num_samples=10), "num_samples=10 is too few for one sample of dataset 1"),
     ],
 )
 def test_mixes_that_cannot_be(arguments: Any, text: str) -> None:
@@ -521,7 +521,7 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
 
 @settings(max_examples=60, deadline=None)
 @given(buckets, st.integers(1, 6), st.integers(1, 6), st.booleans())
-def test_buckets_resume_behind_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
+def test_buckets_resume_after_every_step(given: dict[str, Any], ranks: int, others: int, drop_last: bool) -> None:
     n = len(given["lengths"])
     order = LengthBucketSampler(**given)
     if n < max(ranks, others):
@@ -583,7 +583,7 @@ def test_unshuffled_buckets_begin_with_the_longest() -> None:
         ),
         (dict(lengths=[1], batch_size=1, max_padding=1), ValueError, "max_padding must be a number in [0, 1), got 1"),
         (dict(lengths=[1], batch_size=0), ValueError, "batch_size must be at least 1, got 0"),
-        (dict(lengths=["a"], batch_size=1), TypeError, "lengths must be one number for each sample, got 'a'"),
+        (dict(lengths=["a"], batch_size=1), TypeError, "lengths must be one number per sample, got 'a'"),
     ],
 )
 def test_buckets_that_cannot_be(arguments: Any, error: type[Exception], text: str) -> None:
@@ -650,3 +650,77 @@ def test_buckets_of_many_samples_are_found_quickly() -> None:
     assert taken is not None and len(epoch.at(taken.positions).indices) == len(taken.positions)
     assert time.thread_time() - begin < 2
     assert 0.4 * n < start < 0.6 * n
+
+
+# Samplers that shard themselves
+
+
+class RASampler(Sampler):
+    """As in torchvision's references, and by another word in timm's RepeatAugSampler."""
+
+    def __init__(self, dataset, num_replicas, rank, shuffle=True, seed=0, repetitions=3, word="repetitions"):
+        self.dataset, self.num_replicas, self.rank, self.seed, self.epoch = dataset, num_replicas, rank, seed, 0
+        setattr(self, word, repetitions)
+        self.repeats_, self.num_selected = repetitions, len(dataset) // num_replicas
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = torch.randperm(len(self.dataset), generator=generator).repeat_interleave(self.repeats_)
+        return iter(order[self.rank :: self.num_replicas].tolist()[: self.num_selected])
+
+    def __len__(self):
+        return self.num_selected
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+class OrderedDistributedSampler(Sampler):
+    """As timm's, for evaluation."""
+
+    def __init__(self, dataset, num_replicas, rank):
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+
+    def __iter__(self):
+        return iter(range(self.rank, len(self.dataset), self.num_replicas))
+
+    def __len__(self):
+        return len(self.dataset) // self.num_replicas
+
+
+class Wrapper(Sampler):
+    """Around a sampler."""
+
+    def __init__(self, sampler, num_replicas=1):
+        self.sampler, self.num_replicas = sampler, num_replicas
+
+    def __iter__(self):
+        return iter(self.sampler)
+
+    def __len__(self):
+        return len(self.sampler)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "instead"),
+    [
+        (lambda d: RASampler(d, 2, 0), "RASampler", r"torchdali\.samplers\.RepeatedAugm.*repeats=3\)"),
+        (lambda d: RASampler(d, 2, 0, repetitions=4, word="num_repeats"), "RASampler", r"RepeatedAugm.*repeats=4\)"),
+        (lambda d: OrderedDistributedSampler(d, 2, 1), "OrderedDistributedSampler", "the plain sampler, or leave it"),
+        (lambda d: Wrapper(RandomSampler(d), 2), "Wrapper", "its plain sampler, the RandomSampler"),
+        (lambda d: Wrapper(RASampler(d, 2, 0)), "RASampler", "RepeatedAugmentationSampler"),
+    ],
+)  # fmt: skip
+def test_a_sampler_that_shards_itself_is_refused_with_what_to_write(make, name, instead):
+    data = InMemoryDataset(number=range(12))
+    with pytest.raises(
+        TypeError, match=rf"{name} gives one rank's of 2 \(num_replicas\).*once more: write .*{instead}"
+    ):
+        DataLoader(data, 2, device="cpu", sampler=make(data))
+
+
+def test_a_sampler_for_one_process_is_drawn_as_any_other():
+    data = InMemoryDataset(number=range(12))
+    for sampler in (RASampler(data, 1, 0), Wrapper(OrderedDistributedSampler(data, 1, 0))):
+        loader = DataLoader(data, 4, device="cpu", sampler=sampler)
+        assert [n for batch in loader for n in batch[0].tolist()] == list(sampler)

@@ -1,4 +1,4 @@
-"""The promise: one stream, whatever executes it."""
+"""The promise of one stream: engines, prefetching and resuming do not change it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_state_is_small_plain_and_free_of_side_effects(make, tmp_path):
 
 
 def test_the_boundary(make):
-    """Behind the last batch, the rest of the epoch is empty; behind the end of the loop, the next epoch comes."""
+    """After the last batch, the rest of the epoch is empty; after the end of the loop, the next epoch comes."""
     loader = make()
     for _ in loader:
         inside = loader.state_dict()

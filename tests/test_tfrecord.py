@@ -404,7 +404,7 @@ def test_wrong_indexes(file, tmp_path):
         ({"label": ("int", (), 0.5)}, {}, TypeError, "default of 'label' must be of type int"),
         ({"data": ("bytes", (), 5)}, {}, TypeError, "default of 'data' must be bytes"),
         ({"box": ("float", (4,), [1.0])}, {}, ValueError, "'box' has 1 values"),
-        (FEATURES, {"fields": ("a", "b")}, ValueError, "write a dict of field and feature"),
+        (FEATURES, {"fields": ("a", "b")}, ValueError, "write a dict {field: feature}"),
         (FEATURES, {"fields": {"a": "b"}}, ValueError, "must be of the features data, label"),
         (FEATURES, {"kinds": {"label": "array"}}, ValueError, "kind of 'label' must be number"),
         (FEATURES, {"kinds": {"none": "array"}}, ValueError, "kinds must be of the fields"),

@@ -1,4 +1,4 @@
-"""What trainers find on a loader: a sampler, a batch sampler of tokens, and a dataset that seeks by them."""
+"""A loader's views for trainers: a sampler, a batch sampler of tokens, and a dataset that seeks by them."""
 
 from __future__ import annotations
 

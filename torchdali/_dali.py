@@ -11,9 +11,12 @@ import gc
 import math
 import os
 import re
+import sys
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from numbers import Integral
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -45,7 +48,32 @@ def dynamic() -> ModuleType:
 
     _used_by.append(os.getpid())
     os.register_at_fork(after_in_child=_refuse_in_child)
+    _refuse_selections(ndd)
     return ndd
+
+
+def _refuse_selections(ndd: ModuleType) -> None:
+    """In DALI 2.4.0, `batch.select(list)` and what `tensors[list]` gives hold all samples: let them raise instead."""
+
+    def guard(cls: Any, what: str) -> None:
+        select = cls.select
+
+        @functools.wraps(select)
+        def guarded(self: Any, selection: Any) -> Any:
+            every = selection is ... or (isinstance(selection, slice) and selection == slice(None))
+            if every or isinstance(selection, Integral):
+                return select(self, selection)
+            raise TypeError(
+                f"{what} gives all samples unchanged in DALI {'.'.join(map(str, OLDEST))}, whatever is selected: write "
+                "ndd.as_batch([batch.tensors[i] for i in order]), with Python's integers in `order`"
+            )
+
+        cls.select = guarded
+
+    guard(ndd.Batch, "batch.select")
+    tensors = getattr(sys.modules[ndd.Batch.__module__], "_TensorList", None)
+    if tensors is not None:
+        guard(tensors, "batch.tensors[...]")
 
 
 def _refuse_in_child() -> None:
@@ -176,18 +204,6 @@ def tfrecord_feature(kind: str, shape: Sequence[int | None]) -> Any:
     return tfrecord.VarLenFeature(sizes[1:], dtype, default) if sizes[1:] else tfrecord.VarLenFeature(dtype, default)
 
 
-def image_sizes(encoded: Sequence[NDArray[np.uint8]], context: Any) -> NDArray[np.int64]:
-    """[N, 2] (height, width) from the files' headers, after EXIF orientation.
-
-    Raises:
-        RuntimeError: DALI's, for the whole batch, where one header can't be read.
-    """
-    ndd = dynamic()
-    with context, ndd.EvalMode.sync_cpu:
-        shapes = ndd.peek_image_shape(ndd.as_batch(encoded)).evaluate()
-        return np.asarray(shapes._storage.as_tensor(), np.int64)[:, :2]
-
-
 def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
     """One batch of dynamic mode from one value a sample."""
     ndd = dynamic()
@@ -257,7 +273,7 @@ class Output:
         return parts
 
     def owned(self, device: torch.device) -> Owned:
-        """A copy of DALI's GPU memory in torch's, made on the current stream.
+        """Copy DALI's GPU memory to torch's, within a session.
 
         Never DALI's memory itself: its DLPack deleter synchronises the whole device.
         """
@@ -269,11 +285,22 @@ class Output:
         )
         return Owned(copies, self.layout, self.shapes())
 
-    def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
-        """Views of DALI's GPU memory: one tensor where the samples are uniform, else one per sample.
+    def on_host(self, device: torch.device) -> NDArray[Any]:
+        """Copy uniform samples from a GPU, within a session: the array is complete after it, and not before."""
+        views = self.on_gpu(device)
+        assert isinstance(views, torch.Tensor)
+        pinned = torch.empty(views.shape, dtype=views.dtype, pin_memory=True)  # else each copy would be waited for
+        array: NDArray[Any] = pinned.copy_(views, non_blocking=True).numpy()
+        return array
 
-        By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only.
+    def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
+        """Give views of DALI's GPU memory: one tensor where the samples are uniform, else one per sample.
+
+        By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only, and so
+        within a session only.
         """
+        stream = getattr(_open_session, "stream", None)
+        assert stream is not None and stream.device == device, "DALI's GPU memory is looked at outside of a session"
         if self.uniform():
             return torch.as_tensor(self.storage.as_tensor(), device=device)
         return [torch.as_tensor(self.storage[i], device=device) for i in range(len(self.storage))]
@@ -297,6 +324,15 @@ class Owned(NamedTuple):
 def default_rng(seed: int) -> Iterator[None]:
     """The thread's default random state of dynamic mode, set for a block and put back."""
     random = dynamic().random
+    local = getattr(random, "_thread_local", None)
+    if local is not None and not hasattr(local, "default_rng"):
+        # DALI would make it from a draw of Python's global generator, which is the caller's.
+        local.default_rng = random.RNG(seed=seed)
+        try:
+            yield
+        finally:
+            del local.default_rng
+        return
     rng = random.get_default_rng()
     before = rng.get_state()
     random.set_seed(seed)
@@ -306,19 +342,11 @@ def default_rng(seed: int) -> Iterator[None]:
         rng.set_state(before)
 
 
-def context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None = None) -> Any:
-    """An `EvalContext` of our own; not to be shared between threads."""
-    ndd = dynamic()
-    if device.type == "cpu":
-        return ndd.EvalContext(num_threads=num_threads)
-    return ndd.EvalContext(num_threads=num_threads, device_id=device.index, cuda_stream=stream)
-
-
 _free_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
 
 
 def lease_stream(owner: object, device: torch.device) -> torch.cuda.Stream | None:
-    """A CUDA stream for as long as `owner` lives; None on the CPU.
+    """Lease a CUDA stream for as long as `owner` lives; None on the CPU.
 
     Leased again and again, and not made for each pass: PyTorch has 32 streams and then hands out the same ones, also to
     the training, and its allocator keeps memory for each.
@@ -326,7 +354,10 @@ def lease_stream(owner: object, device: torch.device) -> torch.cuda.Stream | Non
     if device.type == "cpu":
         return None
     free = _free_streams.setdefault(device, [])
-    stream = free.pop() if free else _new_stream(device)
+    try:
+        stream = free.pop()  # atomic: passes may begin in several threads
+    except IndexError:
+        stream = _new_stream(device)
     weakref.finalize(owner, free.append, stream).atexit = False
     return stream
 
@@ -337,26 +368,94 @@ def _new_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def on_device(device: torch.device) -> Any:
-    """A block in which a GPU is the thread's current one; nothing for the CPU."""
+    """Make a GPU the thread's current one in a block; nothing for the CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-@contextmanager
-def session(context: Any, mode: Any, stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """A block of eager operators: in a context, and on a GPU with its stream as PyTorch's current one and DALI's.
+def stay_on_device(device: torch.device) -> None:
+    """Make a GPU this thread's current one for good.
 
-    At its end, in an error too, the stream is waited for on the host: DALI's memory is idle before the next decode may
-    write to it, and what was copied out is complete on whatever stream it will be used.
+    A new thread stands at GPU 0, and DALI goes back to where it found the thread, which makes a CUDA context there.
     """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
+class Session:
+    """Eager operators run in its blocks, `with session: ...`, in one thread at a time.
+
+    It has one context for its whole life, and on a GPU one stream of its own, which is PyTorch's current one and DALI's
+    in a block.  At a block's end, in an error too, the stream is waited for on the host: DALI's memory is idle before
+    the next decode may write to it, and what was copied out is complete on whatever stream it will be used.
+
+    Args:
+        num_threads: of DALI's pool.
+        device: where operators run.
+        sync: evaluate each operator to its end before the next (for debugging).
+
+    Attributes:
+        stream: the GPU's; None on the CPU.
+    """
+
+    def __init__(self, num_threads: int, device: torch.device, sync: bool = False) -> None:
+        modes = dynamic().EvalMode
+        self.device = device
+        self.stream = lease_stream(self, device)
+        self._context = _context(num_threads, device, self.stream)
+        self._mode = modes.sync_full if sync else modes.sync_cpu
+        self._block = ExitStack()
+
+    def __enter__(self) -> None:
+        with ExitStack() as block:
+            block.enter_context(_without_gpu() if self.stream is None else _both_streams(self.stream))
+            block.enter_context(self._context)
+            block.enter_context(self._mode)
+            if self.stream is not None:
+                block.enter_context(_waited_for(self.stream))
+            self._block = block.pop_all()
+
+    def __exit__(self, *exc_info: Any) -> None:
+        self._block.__exit__(*exc_info)
+
+
+def _context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None) -> Any:
+    """Make an `EvalContext`; not to be shared between threads."""
+    ndd = dynamic()
     if stream is None:
-        with context, mode:
-            yield
-        return
-    with _both_streams(stream), context, mode:
-        try:
-            yield
-        finally:
-            stream.synchronize()
+        with _without_gpu():  # by default DALI would make a stream on the current GPU
+            return ndd.EvalContext(
+                num_threads=num_threads, cuda_stream=ndd.EvalContext._default_context_stream_sentinel
+            )
+    with on_device(device):
+        return ndd.EvalContext(num_threads=num_threads, device_id=device.index, cuda_stream=stream)
+
+
+@contextmanager
+def _without_gpu() -> Iterator[None]:
+    """Run a block in which DALI touches no GPU.
+
+    Where DALI leaves its CPU device, it makes the GPU that was current before current again, which makes a CUDA context
+    there.  So a second CPU device lies below that one, and is taken away without leaving it.
+    """
+    device = dynamic().Device
+    device("cpu").__enter__()
+    try:
+        yield
+    finally:
+        device._thread_local.devices.pop()
+
+
+_open_session = threading.local()
+
+
+@contextmanager
+def _waited_for(stream: torch.cuda.Stream) -> Iterator[None]:
+    _open_session.stream = stream
+    try:
+        yield
+    finally:
+        _open_session.stream = None
+        stream.synchronize()
 
 
 @contextmanager

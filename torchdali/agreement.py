@@ -1,91 +1,170 @@
-"""Do the ranks of a job read one stream?  One small exchange before the first batch of a pass."""
+"""Do the ranks of a job read one stream?  They compare where they stand before the first batch of a pass.
+
+They meet at their group's store and not in a collective: a rank that comes alone, to evaluate while the others train,
+would wait in one collective and the others in another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from .errors import RankMismatchError
+from .errors import LoaderTimeoutError, RankMismatchError
 
 if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
     from torch.distributed import ProcessGroup
 
 MAX_VALUES = 4  # of one fact in a message
+PATIENCE = 10.0  # seconds that a rank waits for the others before it says so
+_LONGEST_SLEEP = 0.05  # seconds between two looks, times the number of hundreds of ranks
 
 
-def check_agreement(
-    facts: Mapping[str, int | str], group: ProcessGroup, *, gpu: str = "", device: torch.device | None = None
-) -> None:
+def check_agreement(facts: Mapping[str, int | str], group: ProcessGroup, *, gpu: str = "") -> None:
     """Raise on every rank alike, unless all ranks of a group come with the same facts.
 
-    A collective of the group: all its ranks call it, in the same order among the group's other collectives, and from
-    one thread.  It gathers 24 bytes a rank; only where something differs, the facts themselves.  Where a rank never
-    comes it waits for as long as any collective of the group does (`timeout` of `init_process_group`), and then fails
-    with the backend's error.
+    All ranks of the group call it equally often.  It waits for them at the group's store: no collective is disturbed,
+    and no GPU.  The last rank to come compares, and the others read what it found.  A group without a store (MPI) is
+    not compared.
 
     Args:
         facts: what has to be equal on all ranks, by name.
         group: the ranks that share one stream; not their tensor- or pipeline-parallel peers.
         gpu: a name of this rank's GPU, unlike that of any other GPU in the job, if the rank should have it alone; ""
             if it may share it.
-        device: where the tensors go if the group's backend takes none on the CPU; None: the current GPU.
 
     Raises:
         RankMismatchError: which facts differ, or which ranks share a GPU.  Ranks are counted in the whole job.
+        LoaderTimeoutError: some ranks have not come within the group's timeout (`timeout` of `init_process_group`).
+
+    Warns:
+        RuntimeWarning: some ranks have not come within 10 seconds.
     """
-    size = dist.get_world_size(group)
-    if size == 1:
+    store = _store_of(group)
+    if store is None:
         return
-    text = json.dumps([dict(sorted(facts.items())), gpu]).encode()
-    known = [_hash(dict(sorted(facts.items()))), _hash(gpu) if gpu else 0, len(text)]
-    place = _place(group, device)
+    meeting = _Meeting(group, store)
     try:
-        rows = [row.tolist() for row in _gather(torch.tensor(known, dtype=torch.int64, device=place), group)]
-    except RuntimeError as error:
-        error.add_note(
-            "this was the comparison before the first batch of a pass, which all ranks of the loader's group make: "
-            "is there one that does not iterate, or does so while it is in another collective?"
-        )
+        text = meeting.verdict([dict(sorted(facts.items())), gpu])
+    except BaseException:
+        meeting.leave()
         raise
-    gpus = [row[1] for row in rows if row[1]]
-    if len({row[0] for row in rows}) == 1 and len(set(gpus)) == len(gpus):
-        return
-    padded = text.ljust(max(row[2] for row in rows))
-    texts = _gather(torch.frombuffer(bytearray(padded), dtype=torch.uint8).to(place), group)
-    found = [json.loads(bytes(text.cpu().numpy())) for text in texts]
-    ranks = dist.get_process_group_ranks(group)
-    differences = _differences([facts for facts, _ in found], ranks)
+    if text:
+        raise RankMismatchError(text)
+
+
+class _Meeting:
+    """One comparison: a key in the store for each rank, and one for what the last rank found.
+
+    The store itself counts the meetings of each rank, so that a group that is made anew on an old store goes on with
+    the right number.
+    """
+
+    def __init__(self, group: ProcessGroup, store: Store) -> None:
+        self.store, self.ranks = store, dist.get_process_group_ranks(group)
+        self.seconds = _timeout_of(group)
+        self.rank = dist.get_rank(group)
+        self.number = store.add(f"torchdali/meetings of {self.rank}", 1)
+        self.came = False
+
+    def _key(self, what: object, number: int | None = None) -> str:
+        return f"torchdali/{self.number if number is None else number}/{what}"
+
+    def verdict(self, own: Any) -> str:
+        """Meet the others; the fault that was found, "" where there is none."""
+        self._forget(self.number - 2)  # who comes to a meeting has left the one before the last
+        self.store.set(self._key(self.rank), json.dumps(own))
+        self.came = True
+        if self.store.add(self._key("came"), 1) == len(self.ranks):
+            found = [json.loads(text) for text in self.store.multi_get([self._key(i) for i in range(len(self.ranks))])]
+            text = _fault([facts for facts, _ in found], [gpu for _, gpu in found], self.ranks)
+            self.store.set(self._key("verdict"), text or " ")  # some stores take no empty values
+        else:
+            self._wait()
+        return self.store.get(self._key("verdict")).decode().strip()
+
+    def _wait(self) -> None:
+        """Wait for the verdict: by looks, since a wait inside the store would keep other threads from it."""
+        begin, said, sleep = time.monotonic(), False, 0.001
+        while not self.store.check([self._key("verdict")]):
+            waited = time.monotonic() - begin
+            if waited > self.seconds:
+                raise LoaderTimeoutError(self._absence(f"{self.seconds:g} s, the timeout of their process group"))
+            if waited > PATIENCE and not said:
+                said = True
+                warnings.warn(
+                    f"{self._absence(f'{waited:.0f} s')}; rank {self.ranks[self.rank]} waits on, for at most "
+                    f"{self.seconds:g} s, the timeout of their process group",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            time.sleep(sleep)
+            sleep = min(2 * sleep, _LONGEST_SLEEP * max(1.0, len(self.ranks) / 100))
+
+    def _absence(self, time_text: str) -> str:
+        missing = [rank for i, rank in enumerate(self.ranks) if not self.store.check([self._key(i)])]
+        others = sorted(set(self.ranks) - set(missing))
+        return (
+            f"{_named(missing) if missing else 'a rank'} did not come to this pass of the loader within {time_text}, "
+            f"and {_named(others)} did: all ranks of a loader's group begin each pass together, to compare where they "
+            "stand.  For a loader that one rank reads alone, to evaluate, say, write rank=0, world_size=1"
+        )
+
+    def leave(self) -> None:
+        """Take back that this rank came, so that its next meeting is that of the others."""
+        with suppress(RuntimeError):  # the store's host may be gone
+            if self.came:
+                self.store.add(self._key("came"), -1)
+                self.store.delete_key(self._key(self.rank))
+            self.store.add(f"torchdali/meetings of {self.rank}", -1)
+
+    def _forget(self, number: int) -> None:
+        own = [self.rank, *(("came", "verdict") if self.rank == 0 else ())]
+        with suppress(RuntimeError):  # a store that can't delete
+            for what in own if number > 0 else ():
+                self.store.delete_key(self._key(what, number))
+
+
+def _store_of(group: ProcessGroup) -> Store | None:
+    """The store at which the ranks of a group meet; None where there is none, or no one to meet."""
+    if dist.get_world_size(group) == 1 or dist.get_backend(group) == "fake":
+        return None
+    store: Store | None = dist.distributed_c10d._world.pg_map[group][1]
+    return store
+
+
+def _timeout_of(group: ProcessGroup) -> float:
+    """The group's timeout in seconds."""
+    kind = dist.get_backend_config(group).partition(":")[0]
+    with suppress(AttributeError, RuntimeError):  # a backend that keeps none
+        timeout: float = group._get_backend(torch.device(kind)).options._timeout.total_seconds()
+        return timeout
+    return dist.distributed_c10d.default_pg_timeout.total_seconds()
+
+
+def _fault(facts: Sequence[Mapping[str, int | str]], gpus: Sequence[str], ranks: Sequence[int]) -> str:
+    """What is wrong with all ranks' facts and GPUs; "" where nothing is."""
+    differences = _differences(facts, ranks)
     if differences:
-        raise RankMismatchError(
+        return (
             "the ranks of this job do not read one stream:\n  " + "\n  ".join(differences) + "\n"
             "every rank must have the same; samples differ over ranks by themselves. "
             "Ranks that are no data-parallel peers are told apart by mesh= or process_group="
         )
-    raise RankMismatchError("\n".join(_crowds([gpu for _, gpu in found], ranks)))
+    return "\n".join(_crowds(gpus, ranks))
 
 
 def _hash(value: Any) -> int:
     """63 bits, never 0."""
     return int.from_bytes(hashlib.blake2b(json.dumps(value).encode(), digest_size=8).digest(), "big") >> 1 or 1
-
-
-def _place(group: ProcessGroup, device: torch.device | None) -> torch.device:
-    """A device of which the group takes tensors; the CPU where it can be, since a GPU's queue is full of training."""
-    kinds = [pair.partition(":")[0] for pair in dist.get_backend_config(group).split(",")]
-    if "cpu" in kinds:
-        return torch.device("cpu")
-    return device if device is not None and device.type in kinds else torch.device(kinds[0])
-
-
-def _gather(tensor: torch.Tensor, group: ProcessGroup) -> list[torch.Tensor]:
-    out = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(out, tensor, group=group)
-    return out
 
 
 def _differences(found: Sequence[Mapping[str, int | str]], ranks: Sequence[int]) -> list[str]:

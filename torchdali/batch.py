@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +28,52 @@ Columns = dict[str, Column]
 
 class Objects(list[Any]):
     """A column of the kind "object": its values reach the caller as they are."""
+
+
+class Collated(Sequence[Any]):
+    """A column that is a whole batch, as the user's `collate_fn` made it.
+
+    Args:
+        value: the batch, of any type.
+        size: the number of samples in it.
+    """
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value, self._size = value, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError("the samples of a batch that collate_fn made can't be told apart")
+
+    def map(self, function: Callable[[Any], Any]) -> Collated:
+        """Apply a function to every value inside the containers of the batch."""
+        return Collated(_map(self.value, function), self._size)
+
+    def to(self, device: torch.device) -> Collated:
+        """Move every tensor, and every object with a method `to`, to a device."""
+        return self.map(lambda leaf: leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf)
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to what dicts, lists, tuples and dataclasses hold; they keep their types."""
+    if isinstance(value, torch.Tensor) or callable(getattr(value, "to", None)):
+        return function(value)
+    if isinstance(value, tuple):
+        parts = [_map(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, (list, Mapping)):
+        out: Any = copy.copy(value)
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+            out[key] = _map(part, function)
+        return out
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        out = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(out, field.name, _map(getattr(value, field.name), function))
+        return out
+    return function(value)
 
 
 class Padded(NamedTuple):

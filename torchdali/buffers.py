@@ -1,4 +1,4 @@
-"""Output memory that is used again."""
+"""Memory for batches that is used again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 
 class Pool:
-    """Host memory for batches.  Whoever holds a batch owns its memory; it is used again when its last view is gone.
+    """Host memory for batches: a batch owns its memory, which is used again when its last view is gone.
 
     Fresh memory costs a page fault for every 4 KiB: ten times the work of writing it.  A buffer is lent as a new array
     (the lease) that only the tensor's storage keeps alive: every view, `detach`, `numpy()`, DLPack capsule and autograd
     graph holds the storage, so the lease ends exactly when nothing can reach the memory.
 
     Args:
-        keep: the largest number of free buffers to keep.
+        keep: the number of free buffers to keep at most.
     """
 
     def __init__(self, keep: int = 8) -> None:
@@ -29,7 +29,7 @@ class Pool:
         self._lock = threading.RLock()  # a garbage collection may end a lease anywhere, in `_take` too
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous tensor, not initialised."""
+        """Make a contiguous tensor, not initialised."""
         size = math.prod(shape) * dtype.itemsize
         base = self._take(size)
         lease = base[:size]

@@ -1,4 +1,4 @@
-"""Checks of arguments, in one sentence each."""
+"""Checks arguments; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-INT32 = range(-(2**31), 2**31)  # the labels that DALI reads as they are
+INT32 = range(-(2**31), 2**31)  # labels that DALI reads unchanged
 
 
 def flag(name: str, value: Any) -> bool:
     """Return the value as a bool, if it is True, False or None.
 
     Raises:
-        TypeError: it is anything else; a string would count as true.
+        TypeError: it is anything else, such as a string, which Python would take for true.
     """
     if value not in (True, False, None):  # numpy's too
         raise TypeError(f"{name} must be True or False, got {value!r:.80}")
@@ -25,10 +25,10 @@ def flag(name: str, value: Any) -> bool:
 
 
 def number(name: str, value: Any, what: str = "", smallest: float | None = None) -> float:
-    """Return the value, if it is a number of at least `smallest`; `what` says more of it in the error.
+    """Return the value, if it is a number of at least `smallest`; `what` describes it in the error.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is too small.
     """
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -65,19 +65,33 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """What may have been meant, as the end of an error: " (did you mean 'batch_size'?)"; "" where nothing is near."""
+    """Suggest the nearest name for the end of an error: " (did you mean 'batch_size'?)"; "" where none is near."""
     found = get_close_matches(name, list(names), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def nearest_path(path: str | Path) -> str:
-    """The same for a path that does not exist: what lies beside the first part of it that is missing."""
+    """Suggest a path near one that does not exist, like `nearest`: a neighbour of its first missing part."""
     missing = Path(path)
     while not missing.parent.is_dir():
         missing = missing.parent
-    with suppress(OSError):  # a folder that may not be listed
+    with suppress(OSError):  # the folder may not be readable
         for name in get_close_matches(missing.name, sorted(os.listdir(missing.parent)), n=1):
             found = missing.with_name(name)
             whole = found / Path(path).relative_to(missing)
             return f" (did you mean {str(whole if whole.exists() else found)!r}?)"
     return ""
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """Give a sequence of names as a tuple.
+
+    Raises:
+        TypeError: it is something else, such as one name alone.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
+    found = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else None
+    if found is None or not all(isinstance(one, str) for one in found):
+        raise TypeError(f"{name} must be a list of names, got {value!r:.80}")
+    return found

@@ -94,15 +94,13 @@ class Padding:
         """
         value = self.value_for(field, rows[0].dtype)
         sizes = np.array([row.shape[dims] for row in rows], np.int64)
-        shape = list(rows[0].shape)
-        shape[dims] = self.extent(sizes)
-        whole, out = tuple(shape), empty((len(rows), *shape))
+        shape, extent = list(rows[0].shape), self.extent(sizes)
+        shape[dims] = extent
+        out = empty((len(rows), *shape))
+        if (sizes != extent).any():
+            out[...] = value
         for i, row in enumerate(rows):
-            if row.shape == whole:
-                out[i] = row
-            else:
-                out[i] = value
-                out[(i, *map(slice, row.shape))] = row
+            out[(i, *map(slice, row.shape))] = row
         return out, sizes
 
 

@@ -1,4 +1,4 @@
-"""Columns of values that are in memory: labels, weights and whole datasets."""
+"""Makes columns of values that are in memory: labels, weights and whole datasets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_column(name: str, values: Any) -> tuple[Column, Kind]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
     Raises:
-        TypeError: values without an order.
+        TypeError: the values have no order, or are a string.
         FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
     """
     if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
@@ -39,6 +39,13 @@ def as_column(name: str, values: Any) -> tuple[Column, Kind]:
 def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
     array: NDArray[Any] = tensor.detach().cpu().numpy()
     return array
+
+
+def writable(column: Column) -> Column:
+    """Give a column of arrays in memory that can be written: DALI copies any other, and slowly, one by one."""
+    if isinstance(column, np.ndarray):
+        return column if column.flags.writeable else column.copy()
+    return [value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value for value in column]
 
 
 def same_shape(column: Column, kind: Kind) -> bool:

@@ -1,8 +1,8 @@
-"""The command line of the recipes: jsonargparse's parsers, whose errors say what may have been meant.
+"""The command line of the recipes: jsonargparse's parsers, whose errors suggest the nearest name.
 
     jsonargparse.auto_cli(main, parser_class=torchdali.configs.ArgumentParser)
 
-It needs `jsonargparse[signatures]`, which torchdali itself does not.
+This module needs `jsonargparse[signatures]`; torchdali itself does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .checks import nearest, nearest_path
 class ArgumentParser(jsonargparse.ArgumentParser):
     """jsonargparse's parser, with the nearest name in its errors about keys, files, classes and their options.
 
-    Names may not be shortened. `class Parser(ArgumentParser, LightningArgumentParser)` is one for `LightningCLI`.
+    Names may not be shortened.  For `LightningCLI`, write `class Parser(ArgumentParser, LightningArgumentParser)`.
     """
 
     def __init__(self, *args: Any, allow_abbrev: bool = False, **kwargs: Any) -> None:
@@ -32,7 +32,7 @@ class ArgumentParser(jsonargparse.ArgumentParser):
 
 
 def _with_nearest(message: str, keys: list[str]) -> str:
-    """jsonargparse's message, with a suggestion behind each name that it doesn't know."""
+    """Add a suggestion to jsonargparse's message after each name that it doesn't know."""
 
     def of_group(found: re.Match[str]) -> str:
         return found[0] + nearest(f"{found[1]}.{found[2]}", [key for key in keys if key.startswith(f"{found[1]}.")])
@@ -52,7 +52,7 @@ def _with_nearest(message: str, keys: list[str]) -> str:
         (r"^Option '([\w.]+)' is not accepted", lambda found: found[0] + nearest(found[1], keys)),
         (r"^Group '([\w.]+)' does not accept option '([\w.]+)'", of_group),
     ]
-    if "did you mean" in message:  # of a parser within this one
+    if "did you mean" in message:  # from a parser inside this one
         return message
     for pattern, answer in said:
         message = re.sub(pattern, answer, message)

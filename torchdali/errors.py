@@ -1,50 +1,55 @@
-"""Everything torchdali raises on purpose.
+"""The errors that torchdali raises on purpose.
 
     TorchDaliError
      +-- StateMismatchError (ValueError)   a checkpoint of another dataset, seed, order or version
-     +-- TransformError (TypeError)        a transform returned something that is no batch
+     +-- TransformError (TypeError)        a transform returned something that is not a batch
      +-- FieldTypeError (TypeError)        a value differs from its field's others in kind, dtype or dimensions
      +-- PadValueError (ValueError)        `pad_value` does not fit a ragged field, or names an unknown one
      +-- BadSampleError (RuntimeError)     one sample could not be read, decoded or transformed
      +-- ReaderError (RuntimeError)        a native reader failed for a batch
-     +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample is fine
-     +-- LoaderTimeoutError (TimeoutError) no batch within the loader's `timeout`
+     +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample passes alone
+     +-- LoaderTimeoutError (TimeoutError) no batch arrived within the loader's `timeout`
      |    +-- WorkerTimeoutError           a sample took longer than `timeout` in a worker
-     +-- WorkerDiedError (RuntimeError)    a worker process ended by itself, or was killed
-     +-- SharedMemoryError (MemoryError)   too little memory for what a worker sends
+     +-- WorkerDiedError (RuntimeError)    a worker process exited, or was killed
+     +-- SharedMemoryError (MemoryError)   there is too little shared memory for a worker's result
+     +-- OpenFilesError (OSError)          the process may open no more files
      +-- RankMismatchError (RuntimeError)  the ranks of one job do not read one stream
 
-Wrong arguments are plain `ValueError` and `TypeError`, as in torch.
+Invalid arguments raise plain `ValueError` and `TypeError`, as in torch.
 """
 
 from __future__ import annotations
 
+import functools
 import signal
+import threading
 import traceback
+from types import CodeType
+from typing import Any
 
 
 class TorchDaliError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors in this package."""
 
 
 class StateMismatchError(TorchDaliError, ValueError):
-    """The state belongs to another stream; one line for each difference, with expected and got."""
+    """A state belongs to another stream; the message has a line for each difference, with what was expected and got."""
 
 
 class TransformError(TorchDaliError, TypeError):
-    """A transform returned something that cannot become a batch."""
+    """A transform returned something that can't become a batch."""
 
 
 class FieldTypeError(TorchDaliError, TypeError):
     """A value differs from the others of its field: in kind, dtype, number of dimensions or of channels.
 
-    A loader that knows the sample raises `BadSampleError` from it.
+    A loader that knows the sample raises a `BadSampleError` with this error as its cause.
 
     Attributes:
         field: the field's name.
         expected, got: the two forms, in words.
         first: the sample that showed what was expected.
-        sample: the sample with the other value, if that is known here.
+        sample: the sample with the other value, if it is known here.
         remedy: the advice at the message's end.
     """
 
@@ -66,7 +71,7 @@ class PadValueError(TorchDaliError, ValueError):
 
 
 class ReaderError(TorchDaliError, RuntimeError):
-    """A native reader of DALI failed; it names no sample, and the batch is lost."""
+    """A native reader of DALI failed.  DALI names no sample, and the batch is lost."""
 
 
 class EngineError(TorchDaliError, RuntimeError):
@@ -78,7 +83,7 @@ class LoaderTimeoutError(TorchDaliError, TimeoutError):
 
 
 class RankMismatchError(TorchDaliError, RuntimeError):
-    """The ranks of one job do not read one stream, or crowd on one GPU; one line for each difference."""
+    """The ranks of one job do not read one stream, or share a GPU; the message has a line for each difference."""
 
 
 class BadSampleError(TorchDaliError, RuntimeError):
@@ -92,7 +97,7 @@ class BadSampleError(TorchDaliError, RuntimeError):
     """
 
     def __init__(self, index: int, path: str | None, stage: str, reason: str) -> None:
-        # All four go to Exception, so that the error pickles (multiprocessing, torch.distributed).
+        # All four go to Exception, so that the error can be pickled (multiprocessing, torch.distributed).
         super().__init__(index, path, stage, reason)
         self.index, self.path, self.stage, self.reason = index, path, stage, reason
 
@@ -102,15 +107,15 @@ class BadSampleError(TorchDaliError, RuntimeError):
 
 
 class WorkerDiedError(TorchDaliError, RuntimeError):
-    """A worker process ended by itself, or was killed.
+    """A worker process exited, or was killed.
 
     Attributes:
         worker: its number.
         pid: its process id.
-        exitcode: its exit code; negative: the signal that ended it; None: not known.
-        task: the number of the task that it was on, or None.
-        index: the sample that it was on, or None.
-        stage: "started", "was idle", "computed" or "handed over".
+        exitcode: its exit code; negative: the signal that ended it; None: unknown.
+        task: the number of the task that it worked on, or None.
+        index: the sample that it worked on, or None.
+        stage: what it did: "started", "was idle", "computed" or "handed over".
     """
 
     def __init__(
@@ -131,9 +136,9 @@ class WorkerTimeoutError(LoaderTimeoutError):
         worker: the worker's number; it was killed.
         pid: its process id.
         timeout: the limit in seconds.
-        task: the number of the task that it was on, or None.
-        index: the sample that it was on, or None.
-        stage: "started", "computed" or "handed over".
+        task: the number of the task that it worked on, or None.
+        index: the sample that it worked on, or None.
+        stage: what it did: "started", "computed" or "handed over".
     """
 
     def __init__(self, worker: int, pid: int, timeout: float, task: int | None, index: int | None, stage: str) -> None:
@@ -146,12 +151,16 @@ class WorkerTimeoutError(LoaderTimeoutError):
         return f"worker {self.worker} (pid {self.pid}) {over}, and was killed"
 
 
+class OpenFilesError(TorchDaliError, OSError):
+    """The process has as many files open as it may: no fault of a sample."""
+
+
 class SharedMemoryError(TorchDaliError, MemoryError):
-    """There is too little memory for a result.
+    """There is too little shared memory for a worker's result.
 
     Attributes:
-        needed: bytes.
-        available: bytes.
+        needed: the result's bytes.
+        available: the bytes that are free.
     """
 
     def __init__(self, needed: int, available: int) -> None:
@@ -186,18 +195,18 @@ def _place(error: WorkerDiedError | WorkerTimeoutError) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The error's first line with words in it; of a pipeline's, the first behind its traceback."""
+    """Return the first line of an error that has words in it; for a pipeline's error, the first after its traceback."""
     text = next((line.strip() for line in str(error).rpartition("encountered:")[2].splitlines() if line.strip()), "")
     return text or type(error).__name__
 
 
 def leave_frame(error: Exception) -> Exception:
-    """The error without the frame that caught it: a stage's, which goes on and must not be kept by its errors."""
+    """Remove the frame that caught an error from its traceback: a stage goes on, and its errors must not hold it."""
     return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Clear the locals of the frames behind an error and its causes.
+    """Clear the local variables in the tracebacks of an error and its causes.
 
     An error that a user keeps would otherwise keep batches, threads and DALI's objects alive.  File names and line
     numbers stay.
@@ -207,3 +216,46 @@ def forget_frames(error: BaseException | None) -> None:
         seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+def let_through(error: BaseException) -> None:
+    """Raise a signal handler's exception that an error holds: it is meant for the caller, and not a sample's fault.
+
+    Every `except Exception` around user code, or around a wait in the caller's thread, begins with this call.
+    """
+    found = interruption(error)
+    if found is not None:
+        raise found
+
+
+def interruption(error: BaseException) -> BaseException | None:
+    """Find the exception of a signal handler in an error and its causes; None where there is none.
+
+    A handler that is set only while a sample is made, such as that of a time limit, belongs to the sample.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None  # handlers run in no other thread
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        trace = found.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in handlers:
+                return found
+            trace = trace.tb_next
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _code(handler: Any) -> CodeType | None:
+    """Find the code of a signal handler: a function, a method, a partial or a callable object."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):  # SIG_DFL, SIG_IGN, or a handler that was not set from Python
+        return None
+    if not hasattr(handler, "__code__"):
+        handler = handler.__call__
+    code = getattr(handler, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from .batch import Column, Columns, Kind
 
 BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
-"""Fields that a source can be asked for beside its own: the loader knows them."""
+"""Fields that any loader adds on request: they are not part of the data."""
 
 ALWAYS: dict[str, Kind] = {name: kind for name, kind in BESIDE.items() if name != "path"}
-"""Those of `BESIDE` that every source has, also one whose samples have no files."""
+"""The fields of `BESIDE` that even a source without files has."""
 
 
 class Fields(NamedTuple):
@@ -30,14 +30,14 @@ class Fields(NamedTuple):
 
     @classmethod
     def choose(cls, names: Sequence[str], known: Mapping[str, Kind]) -> Fields:
-        """Choose fields among those that a source has, and those of `BESIDE`.
+        """Choose fields among a source's own and `BESIDE`.
 
         Args:
             names: as the user writes them.
             known: the source's own, with their kinds.
 
         Raises:
-            ValueError: an unknown or repeated name, or one of the source's that means something else.
+            ValueError: an unknown or repeated name, or a source's own field with a name of `BESIDE`.
         """
         if taken := [name for name in known if name in BESIDE]:
             raise ValueError(f"the names {', '.join(BESIDE)} have a meaning of their own, got the column {taken[0]!r}")
@@ -53,13 +53,13 @@ class Fields(NamedTuple):
         path: Callable[[int], str | None],
         valid: NDArray[np.bool_] | None = None,
     ) -> Columns:
-        """Put columns in order, with those of `BESIDE` where they are fields.
+        """Put columns in the order of the fields, and add those of `BESIDE` that are among them.
 
         Args:
             columns: the source's own, by name.
-            indices: int64 [n], the samples'.
+            indices: int64 [n], the indices of the samples.
             path: gives the file of a sample.
-            valid: bool [n], False where a row fills up the batch; None: all are True.
+            valid: bool [n], False where a row only fills up the batch; None: all are True.
         """
         beside: dict[str, Callable[[], Column]] = {
             "index": lambda: np.asarray(indices, np.int64),
@@ -70,15 +70,15 @@ class Fields(NamedTuple):
 
 
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
-    """Give the user's names for a source's parts, which come in the parts' order, with others among them.
+    """Give the user's names for a source's parts, in the parts' order, without the other fields among them.
 
     Args:
         fields: as the user writes them.
         parts: the parts' own names, for the error.
-        beside: the other fields that may be among them.
+        beside: the other fields that may be among the names.
 
     Raises:
-        ValueError: another number of names, or repeated ones.
+        ValueError: not one name per part, or a name is repeated.
     """
     names = [name for name in fields if name not in beside]
     if isinstance(fields, str) or len(names) != len(parts) or _repeats(fields):
@@ -90,10 +90,10 @@ def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str
 
 
 def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
-    """Check that the argument `kinds` names fields that a source has.
+    """Check that the argument `kinds` names only fields that a source has.
 
     Raises:
-        ValueError: it names another one.
+        ValueError: it names another field.
     """
     known = list(names)
     if unknown := sorted(set(kinds) - set(known)):

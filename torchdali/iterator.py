@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 
 import torch
 
-from .batch import BadSample, Padded
+from .batch import BadSample, Collated, Padded
 from .engine.run import Run
-from .errors import forget_frames
+from .errors import forget_frames, let_through
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
+
+STATE = "loader_state"
+"""The key of a batch's state, where it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class OpenPass:
         move: tells the loader where the stream stands.
         loaded: gives the place of a state that was loaded after the pass began; None: there is none.
         form: puts a batch's fields into the user's form.
+        state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
@@ -38,6 +43,7 @@ class OpenPass:
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
     form: Callable[[dict[str, Any]], Any]
+    state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
     timeout: float | None
     pin: bool
@@ -113,7 +119,14 @@ class LoaderIterator:
         opened.move(self._position)
         if self._told is not None:
             self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
-        return opened.form(batch)
+        for text in work.warnings:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        formed = opened.form(batch)
+        if opened.state is not None:
+            if STATE in formed:
+                raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
+            formed[STATE] = opened.state(self._position)
+        return formed
 
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""
@@ -131,7 +144,11 @@ class LoaderIterator:
         if isinstance(work, Exception):
             raise work
         if self._told is not None and opened.ends_unseen:
-            self._ahead = _pull(opened)
+            try:
+                self._ahead = _pull(opened)
+            except BaseException:
+                self._ahead = work  # not lost
+                raise
         return work
 
     def _end(self) -> None:
@@ -149,12 +166,15 @@ def _pull(opened: OpenPass) -> Any:
     try:
         return opened.run.next(opened.timeout)
     except Exception as error:
+        let_through(error)
         return error
 
 
 def _pinned(value: Any) -> Any:
     if isinstance(value, Padded):
         return Padded(*map(_pinned, value))
+    if isinstance(value, Collated):
+        return value.map(_pinned)
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
@@ -162,6 +182,15 @@ def _pinned(value: Any) -> Any:
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
     for value in batch.values():
+        if isinstance(value, Collated):
+            if torch.cuda.is_available():
+                value.map(_record)
+            continue
         for tensor in value if isinstance(value, Padded) else (value,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+            _record(tensor)
+
+
+def _record(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_cuda:
+        value.record_stream(torch.cuda.current_stream(value.device))
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ from .iterator import LoaderIterator, OpenPass
 from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
+from .pillow import MAX_PIXELS
 from .python import as_source
+from .registered import Registered
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .trainers.asking import trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
+from .transforms.generators import held_generators
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -43,10 +46,11 @@ class DataLoader:
     Args:
         dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
             dataset of torch, whose samples are made by Python code (see `sources`).
-        batch_size: samples a batch and rank.
+        batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
+            arrays and numbers become tensors.
         shuffle: another order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or a sized iterable of indices
-            over the whole dataset, drawn once for each epoch, with all generators seeded by (seed, epoch).
+            over the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
@@ -62,13 +66,23 @@ class DataLoader:
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
+            Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
             must fit the dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
+        ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
+            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
+            and the first batch for what a function makes.
+        with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
+            that takes batches ahead of the training loop.
 
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
+        collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
+            worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
+            is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
@@ -93,7 +107,7 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool = False,
         sampler: Iterable[int] | Order | None = None,
         *,
@@ -111,9 +125,13 @@ class DataLoader:
         engine: Engine = "auto",
         output: Output = "tuple",
         on_bad_sample: OnBadSample = "raise",
+        max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
+        ragged: Sequence[str] = (),
+        uniform: Sequence[str] = (),
+        with_state: bool = False,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -144,9 +162,13 @@ class DataLoader:
             engine=engine,
             output=output,
             on_bad_sample=on_bad_sample,
+            max_pixels=max_pixels,
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
+            ragged=ragged,
+            uniform=uniform,
+            with_state=with_state,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -168,6 +190,7 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._registered = Registered()
         self.transform = transform
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -183,9 +206,12 @@ class DataLoader:
         return TokenDataset(self) if trainer_asks() else self._dataset
 
     @property
-    def batch_size(self) -> int:
-        """Samples per batch on this rank; the largest number, where the order makes its own batches."""
-        return self._batch_size
+    def batch_size(self) -> int | None:
+        """Samples per batch on this rank; the largest number, where the order makes its own batches.
+
+        None where each item of the dataset is a batch.
+        """
+        return None if self.options.batch_size is None else self._batch_size
 
     @property
     def sampler(self) -> EpochSampler:
@@ -208,6 +234,11 @@ class DataLoader:
     @transform.setter
     def transform(self, transform: Any) -> None:
         before = self.__dict__.get("_transform"), self._plan
+        if transform is not None and self.source.collated:
+            raise ValueError(
+                f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write the "
+                "transform in the dataset, or leave collate_fn out, and the loader puts batches together"
+            )
         self._transform, self._plan = transform, None
         if self.source.described:  # else a sample would have to be made
             try:
@@ -269,8 +300,29 @@ class DataLoader:
 
         That of an `IterableSource` holds its workers too.
         """
-        position = self._progress.position
-        return pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return self._state_at(self._progress.position)
+
+    def _state_at(self, position: Position) -> dict[str, Any]:
+        state = pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return state | self._registered.pack()
+
+    def register(self, name: str, obj: Any) -> None:
+        """Take an object's state into the loader's, under `registered.<name>`: it is saved and restored with it.
+
+        Such as a generator of your training loop, or of a function where the loader has prefetch_factor=0; otherwise
+        functions run ahead of the state: they draw from `rand`, which needs no state.
+
+        Args:
+            name: a name, the same where the state is loaded.
+            obj: has `get_state` and `set_state`, as generators of torch, numpy and DALI have, or `state_dict` and
+                `load_state_dict`.  Its state must be what your checkpoint can hold, and on several ranks each saves
+                its own.
+
+        Raises:
+            TypeError: it has neither.
+            ValueError: the name is taken, or no text.
+        """
+        self._registered.add(name, obj)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
@@ -286,12 +338,15 @@ class DataLoader:
             StateMismatchError: it does not fit; the loader is as it was.
         """
         own: dict[str, Any] = {}
+        registered: dict[str, Any] = {}
         if isinstance(state_dict, Mapping):
             own = {name: state_dict[name] for name in self.source.state_keys if name in state_dict}
-            state_dict = {name: value for name, value in state_dict.items() if name not in own}
+            registered = self._registered.entries(state_dict)
+            state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
             snapshot = self.source.unpack(own, position, strict)
+            self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
         self._progress.load(position._replace(snapshot=snapshot))
@@ -322,9 +377,9 @@ class DataLoader:
 
     def _compiled(self) -> Plan:
         if self._plan is None:
-            device = self.options.device
-            kind = torch.device(device).type if device is not None else _default_kind()
-            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
+            options, source = self.options, self.source
+            kind = torch.device(options.device).type if options.device is not None else _default_kind()
+            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
             if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
@@ -354,18 +409,18 @@ class DataLoader:
 
     def _batching(self, shard: Shard) -> Batching:
         options = self.options
-        return self._order.batching(options.batch_size, shard, options.drop_last, options.pad_last)
+        return self._order.batching(options.samples, shard, options.drop_last, options.pad_last)
 
     def _agree(self, start: Position, device: torch.device) -> None:
-        """Make sure that all ranks stand at the same place of the same stream; a collective."""
+        """Make sure that all ranks stand at the same place of the same stream; all come."""
         options = self.options
         group = distributed.resolve_group(options.shard, options.mesh, options.process_group)
         if group is not None:
-            facts = {**pack(start, self._fingerprint()), "batch_size": self.batch_size}
+            facts = {**pack(start, self._fingerprint()), "batch_size": self._batch_size}
             facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
             if self.source.endless:
                 del facts["samples_seen"]  # each rank counts its own
-            check_agreement(facts, group, gpu=distributed.own_gpu(device), device=device)
+            check_agreement(facts, group, gpu=distributed.own_gpu(device))
 
     def _begin(self) -> OpenPass:
         """Start a pass; everything that depends on this process is looked up here."""
@@ -373,6 +428,7 @@ class DataLoader:
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
         start = self._progress.upcoming
+        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
@@ -383,7 +439,7 @@ class DataLoader:
                 seed=self.seed,
                 start=start,
                 shard=shard,
-                batch_size=self.batch_size,
+                batch_size=self._batch_size,
                 num_threads=options.num_threads or distributed.default_num_threads(),
                 device=device,
                 drop_last=self.drop_last,
@@ -393,10 +449,12 @@ class DataLoader:
             prefetch=options.prefetch,
             padding=options.padding,
             policy=options.on_bad_sample,
+            max_pixels=options.max_pixels,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.
         steps = self._order.epoch(self.seed, start).steps(start, batching)
         self._warn_of_repeats(start, batching)
+        self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.
@@ -407,6 +465,7 @@ class DataLoader:
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
             form=self._form,
+            state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             timeout=None if self.source.watched else options.timeout or None,
             pin=options.pin_memory,
@@ -420,6 +479,20 @@ class DataLoader:
         if callable(output):
             return output
         return self.source.rebuild if output == "tuple" else as_dict
+
+    def _warn_of_held_generators(self) -> None:
+        plan = self._compiled()
+        for function in plan.held:
+            names = [name for name, rng in held_generators(function.function) if rng not in self._registered]
+            if names:
+                warnings.warn(
+                    f"the transform {function.name} holds the generator {names[0]}, which gives other numbers after a "
+                    "resume, since batches are made ahead: draw from rand.ndd, or write prefetch_factor=0 and "
+                    f"loader.register({names[0]!r}, {names[0]})",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        plan.held = []  # once
 
     def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
         left = 0 if self.source.endless else self.num_samples - start.samples_seen

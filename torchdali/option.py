@@ -1,4 +1,4 @@
-"""One option of a loader, as an attribute."""
+"""An option of a loader, as a read-only attribute."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SAME = object()
 
 
 class Option:
-    """An attribute that tells the value of an option, and can't be set.
+    """An attribute that holds the value of a loader's option, and can't be set.
 
     Args:
-        for_trainers: the value that trainers see instead, see `trainers.asking`.
+        for_trainers: the value that trainers see instead (see `trainers.asking`).
     """
 
     def __init__(self, for_trainers: Any = _SAME) -> None:
@@ -31,17 +31,17 @@ class Option:
 
     def __set__(self, loader: Any, value: Any) -> None:
         if self._name == "worker_init_fn" and _module(value).partition(".")[0] in TRAINERS:
-            return  # it seeds workers by their rank, and each sample is seeded here already
+            return  # a trainer's function seeds each worker by its rank; here each sample is seeded already
         raise fixed(self._name)
 
 
 def fixed(name: str) -> ValueError:
-    """The error of an attribute that can't be set."""
+    """Make the error for an attribute that can't be set."""
     return ValueError(
-        f"{name} can't be changed after the loader is made: make another loader, and continue there by load_state_dict"
+        f"{name} can't be changed after the loader is made: make another loader, and load the state into it"
     )
 
 
 def _module(function: Any) -> str:
-    """The module of a function, or of the one inside a partial."""
+    """Name the module of a function, or of the function inside a partial."""
     return str(getattr(getattr(function, "func", function), "__module__", ""))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from torch.utils.data import default_collate, default_convert
 
 from .batch import BadSample
-from .checks import flag, integer, number, one_of
+from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
+from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -22,7 +24,6 @@ Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
-    "collate_fn": "batches are put together by the loader: write transform=, or output='dict'",
     "batch_sampler": "write sampler= and batch_size=",
     "generator": "the order and the augmentations follow from seed=",
     "pin_memory_device": "batches arrive on the loader's device: write device=",
@@ -39,7 +40,7 @@ class Options:
             another word here.
     """
 
-    batch_size: int = 1
+    batch_size: int | None = 1
     shuffle: bool = False
     sampler: Any = None
     transform: Any = None
@@ -56,9 +57,13 @@ class Options:
     engine: Engine = "auto"
     output: Output = "tuple"
     on_bad_sample: OnBadSample = "raise"
+    max_pixels: int | None = MAX_PIXELS
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
+    ragged: Sequence[str] = ()
+    uniform: Sequence[str] = ()
+    with_state: bool = False
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -74,15 +79,20 @@ class Options:
     def __post_init__(self) -> None:
         self._refuse_torch_arguments()
         for name, smallest in (("batch_size", 1), ("pad_multiple", 1), ("num_workers", 0)):
-            self._set(name, integer(name, getattr(self, name), smallest))
+            if name != "batch_size" or self.batch_size is not None:
+                self._set(name, integer(name, getattr(self, name), smallest))
         self._set("seed", integer("seed", self.seed, 0, 2**63 - 1))
         self._set("prefetch_factor", 2 if self.prefetch_factor is None else self.prefetch_factor)
         self._set("prefetch_factor", integer("prefetch_factor", self.prefetch_factor, 0))
         if self.num_threads is not None:
             self._set("num_threads", integer("num_threads", self.num_threads, 1))
-        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers"):
+        if self.max_pixels is not None:
+            self._set("max_pixels", integer("max_pixels", self.max_pixels, 1))
+        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers", "with_state"):
             self._set(name, flag(name, getattr(self, name)))
         one_of("engine", self.engine, ("auto", "eager", "pipeline", "debug"))
+        for name in ("ragged", "uniform"):
+            self._set(name, names(name, getattr(self, name)))
         if not callable(self.output):
             one_of("output", self.output, ("tuple", "dict"))
         if not callable(self.on_bad_sample):
@@ -94,6 +104,7 @@ class Options:
             self._set("device", check_device(self.device))
         self._check_ranks()
         self._check_pairs()
+        self._check_collating()
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen, but for the normal form of what was given
@@ -120,10 +131,40 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
+        if self.with_state and self.output != "dict":
+            raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
         if self.multiprocessing_context is not None and not self.num_workers:
             raise ValueError(f"multiprocessing_context={self.multiprocessing_context!r} needs num_workers > 0")
+
+    def _check_collating(self) -> None:
+        if self.batch_size is None and (self.drop_last or self.pad_last):
+            raise ValueError("batch_size=None takes batches as they are: leave drop_last and pad_last out")
+        if self.collate_fn in (default_collate, default_convert if self.batch_size is None else default_collate):
+            self._set("collate_fn", None)  # the loader's own way
+        if self.collate_fn is not None and not callable(self.collate_fn):
+            raise TypeError(f"collate_fn must be a function of a list of samples, got {self.collate_fn!r:.80}")
+        if self.collated and self.output != "tuple":
+            raise ValueError(
+                f"output={self.output!r:.80} names fields, and {self.collated} makes batches without: leave output out"
+            )
+
+    @property
+    def collated(self) -> str:
+        """The argument by which batches are not put together by the loader, as it was written; "" where they are."""
+        if self.batch_size is None:
+            return "batch_size=None"
+        return (
+            ""
+            if self.collate_fn is None
+            else f"collate_fn={getattr(self.collate_fn, '__name__', self.collate_fn)!s:.60}"
+        )
+
+    @property
+    def samples(self) -> int:
+        """Samples per batch on one rank; an item that is a batch counts as one."""
+        return 1 if self.batch_size is None else self.batch_size
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

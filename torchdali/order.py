@@ -1,7 +1,7 @@
-"""(epoch, position) -> the samples of this rank's next batch.
+"""Says which samples come next: an `Order` gives an `Epoch`, and an epoch cuts itself into the batches of each rank.
 
-An `Order` gives an `Epoch` for each (seed, position); an epoch says which sample stands where, and cuts itself into
-batches.  Both are pure, so a seek costs nothing, and another number of ranks only cuts the same epoch differently.
+An epoch follows from (seed, position), and knows which sample stands where.  Order and epoch are pure, so a seek costs
+nothing, and another number of ranks only cuts the same epoch differently.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from .distributed import Shard
 from .permutation import Permutation
-from .rand import Words, derive
+from .rand import Key, Words, derive
 from .state import Position
 
 Indices = NDArray[np.int64]
 
-UNKNOWN = 2**62  # samples of an epoch that ends where its source does: more than any source has
+UNKNOWN = 2**62  # the size of an epoch that ends where its source does: more samples than any source has
 
 
 class Rows(NamedTuple):
@@ -28,30 +28,30 @@ class Rows(NamedTuple):
 
     Attributes:
         indices: [N] int64, the samples.
-        keys: [N] uint64, what the random numbers of each are keyed by.
+        keys: [N] uint64, the key of each sample's random numbers.
     """
 
     indices: Indices
     keys: Words
 
     def resized(self, size: int) -> Rows:
-        """Count `size` rows on from the first one: a source without a known end may give more or fewer than asked."""
+        """Give `size` rows from the first one on: an endless source may give more or fewer than were asked for."""
         start = self.indices[0]
         return Rows(np.arange(start, start + size), np.arange(size, dtype=np.uint64) + self.keys[0])
 
 
 def own_rows(indices: Indices) -> Rows:
-    """Rows of samples that each come once in an epoch: their random numbers are keyed by their indices."""
+    """Make the rows of samples that each come once in an epoch: their indices key their random numbers."""
     return Rows(indices, indices.astype(np.uint64))
 
 
 class Batching(NamedTuple):
-    """How an epoch is cut into batches.
+    """The rules by which an epoch is cut into batches.
 
     Attributes:
         batch_size: samples per batch on each rank.
-        shard: this rank among all.
-        drop_last: leave out what does not fill a global batch.
+        shard: this rank among all ranks.
+        drop_last: leave out the samples that do not fill a global batch.
         pad_last: fill the last global batch with repeated rows.
     """
 
@@ -82,15 +82,16 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One batch, decided before anything is read.
+    """A batch of one rank, decided before anything is read.
 
     Attributes:
         start: where it begins in the stream.
         end: where the stream stands after it.
         rows: the samples.
         valid: [N] False where a row is repeated only to fill the batch.
-        last: it is known to be the epoch's last.
-        counts: for a source that decides how many samples a batch has: what positions count; None: the size is fixed.
+        last: it is known to be the epoch's last step.
+        counts: for a source that decides how many samples a batch has, what positions count; None: the size is fixed.
+        number: the whole steps of the epoch before it.
     """
 
     start: Position
@@ -99,9 +100,10 @@ class Step:
     valid: NDArray[np.bool_]
     last: bool = False
     counts: Literal["samples", "batches"] | None = None
+    number: int = 0
 
     def resized(self, size: int) -> Step:
-        """Give the step the number of samples that came for it."""
+        """Resize the step to the number of samples that came for it."""
         if self.counts is None or size == len(self.valid):
             return self
         end = self.end
@@ -116,7 +118,7 @@ class Epoch:
     Args:
         n: samples of the epoch, over all ranks.
         at: gives the rows at some positions.
-        strided: each rank takes every world_size-th position of a step, instead of one slice of it.
+        strided: each rank takes every world_size-th position of a step, instead of one slice.
     """
 
     counts: Literal["samples", "batches"] | None = None  # see `Step`
@@ -125,18 +127,18 @@ class Epoch:
         self.n, self.at, self.strided = n, at, strided
 
     def cut(self, position: int, batching: Batching) -> Cut | None:
-        """Take a rank's next batch at a position; None at the epoch's end.
+        """Cut this rank's next batch at a position; None at the epoch's end.
 
-        Each step takes a global batch of `batch_size * world_size` samples.  The last one is dropped, filled with
-        repeated rows, or split evenly; where it would leave ranks without a sample, the last two are split together.
-        This depends on what remains only, so any position of any other run can be continued.
+        Each step takes a global batch of `batch_size * world_size` samples.  The last global batch is dropped, filled
+        with repeated rows, or split evenly; where it would leave ranks without a sample, the last two are split
+        together.  The cut depends only on what remains, so any position of any other run can be continued.
         """
         rank, ranks = batching.shard
         left, size = self.n - position, batching.global_size
         if left <= 0 or (batching.drop_last and left < size):
             return None
         if size < left < size + ranks and not batching.drop_last and not batching.pad_last:
-            # Halves of the last two; with one sample per rank there are no halves, so the last step takes both.
+            # Two halves of the last two; with one sample per rank there are no halves, so the last step takes both.
             size = (left + 1) // 2 if batching.batch_size > 1 else left
         taken = min(size, left)
         if self.strided:
@@ -145,22 +147,22 @@ class Epoch:
             share, extra = divmod(taken, ranks)
             start = position + rank * share + min(rank, extra)
             own = np.arange(start, start + share + (rank < extra))
-        # A rank is left without a sample only where fewer than one for each are left to begin with.
+        # A rank gets no sample of its own only where fewer samples are left than there are ranks.
         rows = batching.batch_size if batching.pad_last else max(len(own), 1)
         filling = own if len(own) else np.array([position + rank % taken])
         positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
         return Cut(positions, np.arange(rows) < len(own), position + taken)
 
     def whole_steps(self, batching: Batching) -> int:
-        """Count the steps that are certainly whole: all but the last two."""
+        """Count the steps that are certain to be whole: all but the last two."""
         return self.n // batching.global_size - 1
 
     def whole_end(self, steps: int, batching: Batching) -> int:
-        """The position after some whole steps."""
+        """Give the position after a number of whole steps."""
         return steps * batching.global_size
 
     def start_of(self, step: int, batching: Batching) -> int:
-        """The position at which a step begins; after the last one, where the epoch ends.
+        """Give the position at which a step begins; after the last step, the position at which the epoch ends.
 
         Raises:
             ValueError: a negative step.
@@ -176,18 +178,30 @@ class Epoch:
             position = cut.end
         return position
 
+    def number_of(self, position: int, batching: Batching) -> int:
+        """Count the whole steps before a position, in the batches of this batching."""
+        number = min(self._whole_before(position, batching), max(0, self.whole_steps(batching)))
+        at = self.whole_end(number, batching)
+        while at < position and (cut := self.cut(at, batching)) is not None and cut.end <= position:
+            number, at = number + 1, cut.end
+        return number
+
+    def _whole_before(self, position: int, batching: Batching) -> int:
+        return position // batching.global_size
+
     def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
-        """A rank's steps from a position to the end of the epoch."""
+        """Yield a rank's steps from a position to the end of the epoch."""
         at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
         while cut is not None:
             end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
             last = following is None and self.counts is None
-            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts)
+            number = self.number_of(at.samples_seen, batching)
+            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts, number)
             at, cut = end, following
 
 
 class EndlessEpoch(Epoch):
-    """An epoch that ends where its source does; each rank counts its own samples, or its batches of any size."""
+    """An epoch that ends where its source does; each rank counts its own samples, or its own batches of any size."""
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], counts: Literal["samples", "batches"]) -> None:
         super().__init__(n, at)
@@ -204,14 +218,14 @@ class EndlessEpoch(Epoch):
 class Order:
     """The order of every epoch: a pure function of (seed, epoch, cycle, position).
 
-    A subclass sets `dataset_size` and defines `epoch` and `fingerprint`; `__len__` where an epoch is not as long as the
-    dataset.  One that makes its own batches overrides `batching` and `num_steps`, and returns an `Epoch` with its own
-    `cut`.
+    A subclass sets `dataset_size` and defines `epoch` and `fingerprint`, and `__len__` where an epoch is not as long as
+    the dataset.  A subclass that makes its own batches overrides `batching` and `num_steps`, and returns an `Epoch`
+    with its own `cut`.
 
     Attributes:
-        dataset_size: samples of the dataset that it orders.
+        dataset_size: number of samples in the dataset that it orders.
         strided: see `Epoch`.
-        in_order: samples come as they are in the source, and trainers take the loader for an unshuffled one.
+        in_order: samples come in the source's order, so trainers take the loader for an unshuffled one.
     """
 
     dataset_size: int
@@ -219,20 +233,20 @@ class Order:
     in_order = False
 
     def __len__(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Count the samples of an epoch, over all ranks."""
         return self.dataset_size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        """The epoch that a position lies in.
+        """Give the epoch that a position lies in.
 
         Args:
             seed: the loader's.
-            at: `at.epoch` and `at.cycle` say which epoch; `at.key` is both in one number.
+            at: `at.epoch` and `at.cycle` say which epoch; `at.key` holds both in one number.
         """
         raise NotImplementedError
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
-        """Equal for equal orders, at most 100 characters."""
+        """Give a string of at most 100 characters, equal for equal orders only."""
         raise NotImplementedError
 
     def check_dataset(self, size: int) -> None:
@@ -247,10 +261,10 @@ class Order:
             )
 
     def batching(self, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Batching:
-        """The batching that a loader's options mean for this order.
+        """Make the batching of this order from a loader's options.
 
         Raises:
-            ValueError: the order has no use for one of them.
+            ValueError: the order can't use one of them.
         """
         return Batching(batch_size, shard, drop_last, pad_last)
 
@@ -258,7 +272,7 @@ class Order:
         """Count the steps of a whole epoch; they are the same on every rank.
 
         Raises:
-            ValueError: there would be none, or a rank would get no sample.
+            ValueError: there would be no step, or a rank would get no sample.
         """
         n, size, ranks = len(self), batching.global_size, batching.shard.world_size
         if n < 1:
@@ -278,7 +292,7 @@ class Order:
 
 
 class Sequential(Order):
-    """0, 1, 2, ..."""
+    """The dataset's own order: 0, 1, 2, ..."""
 
     in_order = True
 
@@ -299,7 +313,7 @@ class Shuffled(Order):
         self.dataset_size = n
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        permutation = Permutation(len(self), derive(seed, 0x0DE5, at.key))
+        permutation = Permutation(len(self), derive(seed, Key.SHUFFLE, at.key))
         return Epoch(len(self), lambda positions: own_rows(permutation(positions)), self.strided)
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
@@ -307,10 +321,10 @@ class Shuffled(Order):
 
 
 class Endless(Order):
-    """0, 1, 2, ... for as long as the source goes on, or to a number of samples; each rank counts its own.
+    """The order 0, 1, 2, ... for as long as the source goes on, or up to `n` samples; each rank counts its own.
 
     Args:
-        n: samples of an epoch on each rank, if that is known.
+        n: samples per epoch on each rank, if that is known.
         whole_batches: positions count batches, of any size.
     """
 
@@ -328,7 +342,7 @@ class Endless(Order):
         n = UNKNOWN if self.n is None else self.n
         if not self.whole_batches:
             return EndlessEpoch(n, own_rows, "samples")
-        # Room for the keys of a batch's samples.
+        # This leaves room for the keys of a batch's samples.
         return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Paths and patterns, local and remote, and the files that they name."""
+"""Turns paths and patterns, local and remote, into lists of files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def expand(paths: str | Path | Sequence[str | Path], **storage_options: Any) -> 
 
     Raises:
         TypeError: anything but paths.
-        ValueError: no paths, a folder, or braces in braces.
+        ValueError: no paths, a folder, or nested braces.
         FileNotFoundError: a pattern matches nothing.
     """
     if not isinstance(paths, (str, Path, Iterable)):
@@ -73,10 +73,10 @@ def expand_braces(text: str) -> list[str]:
     """Write out "a{0..2}{x,y}", the last braces counting fastest; braces without a range or a comma stay.
 
     Raises:
-        ValueError: braces in braces.
+        ValueError: nested braces.
     """
     if re.search(r"\{[^{}]*\{", text):
-        raise ValueError(f"braces in braces are not written out, got {text!r}: write a list of paths")
+        raise ValueError(f"nested braces can't be written out, got {text!r}: write a list of paths")
     parts: list[list[str]] = []
     end = 0
     for match in _BRACES.finditer(text):

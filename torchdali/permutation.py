@@ -16,16 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from .rand import Words, fold, mix
 
-ROUNDS = 10  # of two half rounds; tests/test_permutation.py holds it against all permutations of small n
+ROUNDS = 10  # of two half rounds each; tests/test_permutation.py compares them with all permutations of small n
 
 
 @dataclass(frozen=True)
 class Permutation:
-    """`Permutation(n, key)(positions)` gives the elements at these positions.
+    """A permutation of range(n): `Permutation(n, key)(positions)` gives the elements at these positions.
 
     Args:
         n: number of elements, at least 1 and below 2**62.
-        key: 64-bit key; each key is another permutation.
+        key: 64-bit key; each key gives another permutation.
     """
 
     n: int
@@ -36,7 +36,7 @@ class Permutation:
             raise ValueError(f"a permutation needs 1 <= n < 2**62, got n={self.n}")
 
     def __call__(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """Elements at `positions`: int64, same shape.
+        """Give the elements at `positions`: int64, of the same shape.
 
         Raises:
             IndexError: a position outside range(n).
@@ -73,7 +73,7 @@ def permute_each(sizes: NDArray[np.int64], keys: Words, positions: NDArray[np.in
 
 
 def _rounds(x: Words, a: Any, b: Any, keys: Words) -> Words:
-    """Send [N] points of a x b through the network; a, b and each of the keys are one for all points, or one each."""
+    """Send [N] points of a x b through the network; a, b and the keys are one for all points, or one per point."""
     left, right = x // b, x % b
     for i in range(0, ROUNDS * 2, 2):
         left = (left + mix(right ^ keys[i]) % a) % a

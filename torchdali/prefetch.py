@@ -11,15 +11,16 @@ T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):
-    """Iterates in a thread of its own, `depth` items ahead.
+    """Iterates over a source in a thread of its own, `depth` items ahead.
 
-    The thread lives until the items end or `close`.  It holds nothing but the source and the queue, so that whoever
-    owns the prefetcher can be collected while it works.  The source is iterated and closed in that thread alone.
+    The thread lives until the items end or the prefetcher is stopped.  It holds nothing but the source and the queue,
+    so that the prefetcher's owner can be collected while the thread works.  The source is iterated and closed in that
+    thread alone.
 
     Args:
-        source: called in the thread; gives the iterator.
-        depth: how many finished items may wait.
-        name: of the thread.
+        source: gives the iterator; called in the thread.
+        depth: the largest number of finished items that wait.
+        name: the thread's name.
     """
 
     def __init__(self, source: Callable[[], Iterator[T]], depth: int, name: str) -> None:
@@ -66,7 +67,7 @@ class Prefetcher(Generic[T]):
         return self.get(None)
 
     def get(self, timeout: float | None) -> T:
-        """The next item.
+        """Return the next item.
 
         Raises:
             StopIteration: there is none, or the prefetcher is closed.

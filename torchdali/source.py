@@ -1,8 +1,8 @@
-"""The seam between what a loader reads and what it does with it.
+"""The interface between a loader and what it reads.
 
-A `Source` says what its samples are made of and in which order they come; `bind` gives the one that serves a loader's
-options.  For each pass it opens a `Reading`, which turns rows (which samples, and what their random numbers are keyed
-by) into columns.
+A `Source` says which fields its samples have and in which order they come; `bind` gives the source that serves a
+loader's options.  For each pass it opens a `Reading`, which turns rows (the samples' indices and the keys of their
+random numbers) into columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from .batch import Columns, Kind, join
 from .distributed import Shard
 from .drawn import Drawn
-from .errors import StateMismatchError, leave_frame
+from .errors import StateMismatchError, leave_frame, let_through
 from .options import Options
 from .order import Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -34,12 +34,12 @@ class Pass:
 
     Attributes:
         seed: the loader's.
-        start: where the pass begins; `start.snapshot` is where the source goes on, if positions do not say so.
+        start: where the pass begins; `start.snapshot` is where the source goes on, if positions can't say it.
         shard: this process among the data-parallel ones.
         batch_size: samples per batch on this rank.
-        num_threads: for decoding.
+        num_threads: threads that decode.
         device: where batches will arrive.
-        drop_last: leave out batches that the end of an endless source makes smaller.
+        drop_last: leave out batches that are smaller because an endless source ends.
     """
 
     seed: int
@@ -57,16 +57,16 @@ class Pass:
 
     @property
     def key(self) -> int:
-        """Tells this pass over the epoch from all others, see `state.Position.key`."""
+        """The number that tells this pass over the epoch from all others, see `state.Position.key`."""
         return self.start.key
 
 
 class Lent(dict[str, Any]):
-    """Columns whose memory has to be given back, or that say where their source stands.
+    """Columns whose memory is only lent, or that say where their source stands.
 
     Attributes:
         release: gives back the memory of their arrays.
-        snapshot: where their source stands after them, if a position does not say so.
+        snapshot: where their source stands after them, if a position can't say it.
     """
 
     def __init__(self, columns: Columns, release: Callable[[], None] | None = None, snapshot: Any = None) -> None:
@@ -75,11 +75,11 @@ class Lent(dict[str, Any]):
 
 
 class Failed(NamedTuple):
-    """The failure of the user's code that makes samples: its error reaches the caller as it is, with a note.
+    """A failure of the user's code that makes samples: its error reaches the caller unchanged, with a note.
 
     Attributes:
         error: the error.
-        sample: the index of the sample that the code was on, or None.
+        sample: the index of the sample that the code was making, or None.
         worker: the number of the worker that it ran in, or None.
     """
 
@@ -99,22 +99,22 @@ class Reading:
     end: Any = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
-        """Give the columns of consecutive rows, in order; a failure is given as its error, and the stream goes on.
+        """Yield the columns of consecutive rows, in order; for a failure, yield its error and go on.
 
-        A failure of user code is given as `Failed`, any other one as the exception itself.  The stream runs in one
-        thread, may ask for rows ahead, and gives back what it holds when it is closed.
+        A failure of user code is yielded as `Failed`, any other failure as the exception itself.  The stream runs in
+        one thread, may take rows ahead, and gives back what it holds when it is closed.
         """
         raise NotImplementedError
 
     def read(self, rows: Rows) -> Columns:
-        """Read any rows, in any thread, beside the stream and after it; any error may rise."""
+        """Read any rows, in any thread, during the stream and after it; any error may be raised."""
         raise NotImplementedError
 
     def cancel(self) -> None:
         """End the stream without waiting for it; any thread may call this."""
 
     def close(self) -> None:
-        """Give back everything: the pass is over, and reading has ended."""
+        """Give back everything; called when the pass is over and reading has ended."""
 
 
 class Source:
@@ -125,21 +125,22 @@ class Source:
     Attributes:
         fields: names of a sample's parts, in the order in which a batch has them.
         kinds: what each field holds.
-        transform: what a loader does with the samples unless it is told otherwise.
+        transform: the transform that a loader uses unless it is given another one.
         uses_dali: reading itself uses DALI.
-        endless: an epoch ends where reading does, which is not known before.
+        endless: an epoch ends where reading does, and its length is not known before.
         whole_batches: reading decides how many samples a batch has.
-        inline: reading happens in the caller's thread, so everything does.
+        inline: reading happens in the caller's thread, and so does everything else.
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
-        seekable: any position of an epoch can be reached without reading what comes before.
-        state_keys: entries of a loader's state that belong to the source.
+        seekable: any position of an epoch can be reached without reading the samples before it.
+        collated: reading gives whole batches, as the user's `collate_fn` makes them.
+        state_keys: the entries of a loader's state that belong to the source.
     """
 
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = False
+    uses_dali = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
     state_keys: tuple[str, ...] = ()
 
@@ -150,29 +151,39 @@ class Source:
         raise TypeError(f"{type(self).__name__} has no sample by index: iterate its loader")
 
     def fingerprint(self) -> str:
-        """The same for the same samples, another for others; at most 100 characters."""
+        """Give a string of at most 100 characters: equal for the same samples, and another one for others."""
         raise NotImplementedError
 
     def uniform(self, name: str) -> bool | None:
-        """Whether all samples of a field are known to have one shape; None: each batch shows."""
+        """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
         return self.kinds[name] == "number"
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
-        """The dtype of a field of arrays; None: each batch shows."""
+        """Give the dtype of a field of arrays; None: each batch shows it."""
         return None
 
     def path(self, index: int) -> str | None:
-        """The file of a sample, for messages."""
+        """Give the file of a sample, for messages; None where samples have no files."""
         return None
 
     # For a loader
 
     def bind(self, options: Options) -> Source:
-        """The source as it serves one loader: itself, or a copy with what belongs to that loader.
+        """Give the source that serves one loader: itself, or a copy that holds what belongs to that loader.
 
         Raises:
-            ValueError, TypeError: it can't do what the options ask for.
+            ValueError, TypeError: the source can't do what the options ask for.
         """
+        if options.batch_size is None:
+            raise ValueError(
+                f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
+                "samples: write batch_size=1, or how many make a batch"
+            )
+        if options.collate_fn is not None:
+            raise ValueError(
+                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
+                "write transform= for what it does to the samples, or output=f for the form of the batch"
+            )
         if options.num_workers:
             raise ValueError(
                 f"{type(self).__name__} needs no worker processes, since DALI reads and decodes in threads: leave "
@@ -181,11 +192,11 @@ class Source:
         return self
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
-        """The order that a loader's `shuffle` and `sampler` mean.
+        """Make the order from a loader's `shuffle` and `sampler`.
 
         Raises:
-            ValueError: the source has an order of its own.
-            TypeError: no sampler.
+            ValueError: the source has an order of its own, or the sampler fits another dataset.
+            TypeError: `sampler` is not a sampler.
         """
         if sampler is None:
             return Shuffled(len(self)) if shuffle else Sequential(len(self))
@@ -198,18 +209,18 @@ class Source:
         raise NotImplementedError
 
     def prepare(self, seed: int, start: Position, shard: Shard) -> None:
-        """Get ready for a pass from `start`: its fields may be asked for before it is opened."""
+        """Get ready for a pass from `start`: its fields may be asked for before the pass is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""
         return tuple(batch.values())
 
     def pack(self, snapshot: Any) -> dict[str, Any]:
-        """The entries `state_keys` of a loader's state, from a position's snapshot."""
+        """Make the entries `state_keys` of a loader's state from a position's snapshot."""
         return {}
 
     def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
-        """The snapshot that the entries `state_keys` of a state hold.
+        """Read a position's snapshot from the entries `state_keys` of a loader's state.
 
         Args:
             state: the entries.
@@ -222,14 +233,14 @@ class Source:
         return None
 
     def explain(self, error: StateMismatchError) -> StateMismatchError:
-        """Add what to do about a state that does not fit."""
+        """Add advice to the error of a state that does not fit."""
         return error
 
     def start(self) -> None:
-        """Start what reading needs, such as worker processes, before the first pass."""
+        """Start what reading needs, such as worker processes, ahead of the first pass."""
 
     def close(self) -> None:
-        """End everything that `bind` or reading has started."""
+        """End everything that this source has started."""
 
 
 class DirectReading(Reading):
@@ -237,7 +248,7 @@ class DirectReading(Reading):
 
     Args:
         read: gives the columns of some indices.
-        blocking: reading waits for disks, so several threads read where it takes long.
+        blocking: reading waits for disks, so several threads read where it is slow.
     """
 
     def __init__(self, read: Callable[[Indices], Columns], blocking: bool) -> None:
@@ -248,10 +259,10 @@ class DirectReading(Reading):
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         threads = ThreadPoolExecutor(THREADS, "torchdali-read") if self._blocking else None
-        wait = 0.0  # seconds that a sample took last, from the view of one reader
+        wait = 0.0  # seconds that one thread needed for a sample of the last batch
         try:
             for indices, _ in rows:
-                # One after the other while that is fast, as from the page cache; in threads where each waits long.
+                # In this thread while reading is fast, as from the page cache; in several where each read waits long.
                 parts = min(THREADS, len(indices)) if threads is not None and wait > SLOW else 1
                 begin = time.perf_counter()
                 try:
@@ -260,6 +271,7 @@ class DirectReading(Reading):
                     else:
                         columns = join(list(threads.map(self._read, np.array_split(indices, parts))))
                 except Exception as error:
+                    let_through(error)
                     yield leave_frame(error)
                     continue
                 wait = (time.perf_counter() - begin) * parts / len(indices)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from .errors import StateMismatchError
 
-VERSION = 1
+VERSION = 2
+OLDER = (1,)  # versions whose positions mean the same
 MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
 MAX_SAMPLES = 2**62  # of an epoch whose length nobody knows
@@ -52,7 +53,8 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     Args:
         state: what `pack` gave, perhaps by way of JSON or `torch.load`.
         fingerprint: this loader's, compared with the state's.
-        strict: False accepts another fingerprint; the numbers must still be possible here.
+        strict: False accepts another fingerprint, and a state of version 1, whose order goes on with other
+            augmentations; the numbers must still be possible here.
 
     Raises:
         StateMismatchError: one line for each difference.
@@ -73,6 +75,9 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
         elif name == "finished":
             if type(value) is not bool:
                 lines.append(f"{name}: expected True or False, got {_shown(value)}")
+        elif name == "version" and type(value) is int and value in OLDER:
+            if strict:
+                lines.append(_CHANGED.format(value))
         elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
             lines.append(f"{name}: expected {expected!r}, got {_shown(value)}")
     unknown = [name for name in state if name not in (*_PLAIN, "version", *fingerprint)]
@@ -82,6 +87,13 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     if lines:
         raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
     return Position(*(state[name] for name in _PLAIN))
+
+
+_CHANGED = (
+    f"version: expected {VERSION}, got {{}}, whose transforms drew other random numbers, and whose native readers with "
+    "window shuffling had another order: finish the run with the release that it was begun with, or write "
+    "load_state_dict(state, strict=False) to go on from its position with other augmentations"
+)
 
 
 def _shown(value: Any) -> str:

@@ -1,40 +1,45 @@
-"""Bytes at any place of local and remote files.
+"""Reads bytes at any offset of local and remote files.
 
-Local files are read by `pread`, never through a memory map: if a file is truncated meanwhile, that is an error, and not
-the end of the process.  Remote ones ("s3://...", "https://...") are read by fsspec, which is imported when one is met.
+Local files are read by `pread`, never through a memory map: a file that is truncated meanwhile is an error, and does
+not end the process.  Remote files ("s3://...", "https://...") are read by fsspec, which is imported at the first one.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import stat
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import OpenFilesError
+
+T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 
 CHUNK = 8 << 20  # bytes; a request to an object store takes as long as reading about this many
-THREADS = 16  # that read where reading waits for a disk or a network
-OPEN_FILES = 128  # kept open at most; processes may often have 1024
-LARGEST_SPAN = 8 << 20  # bytes that are read as one at most, since a part keeps the whole alive
+THREADS = 16  # read at the same time, where reading waits for a disk or a network
+OPEN_FILES = 128  # are kept open at most; the usual limit of a process is 1024
+LARGEST_SPAN = 8 << 20  # bytes that are read at once at most, since each part keeps the whole span alive
 
 _REMOTE = re.compile(r"(?!file://)([A-Za-z][\w+.-]*::)*[A-Za-z][\w+.-]*://")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Tell whether a path is "scheme://...", or a chain of such; "file://" is local."""
+    """Tell whether a path is a URL "scheme://...", or a chain of URLs; "file://" is local."""
     return _REMOTE.match(os.fspath(path)) is not None
 
 
 def open_storage(path: str | Path, **storage_options: Any) -> Storage:
-    """Make a file to read from; nothing is opened yet.
+    """Make the `Storage` of a file; nothing is opened yet.
 
     Args:
         path: a local path or a URL that fsspec knows.
@@ -47,13 +52,13 @@ def open_storage(path: str | Path, **storage_options: Any) -> Storage:
 
 
 class Storage:
-    """A file that several threads may read, also in forked processes and in those that get it pickled.
+    """A file that several threads may read, also in a forked process, or in one that unpickled it.
 
     Attributes:
         path: where it is.
     """
 
-    gap = 0  # bytes between two parts that are cheaper to read than a second request
+    gap = 0  # bytes between two parts; reading that many is cheaper than a second request
     path: str
 
     @property
@@ -72,7 +77,7 @@ class Storage:
 
     @property
     def exists(self) -> bool:
-        """Whether the file is there now."""
+        """Tell whether the file exists now."""
         raise NotImplementedError
 
     def read(self, offset: int, size: int) -> Bytes:
@@ -80,7 +85,7 @@ class Storage:
 
         Raises:
             FileNotFoundError: there is no file.
-            ValueError: it ends before, or has changed since its size was asked for.
+            ValueError: the file ends before, or has changed since its size was asked for.
         """
         raise NotImplementedError
 
@@ -117,7 +122,7 @@ class LocalStorage(Storage):
         return os.path.isfile(self.path)
 
     def read(self, offset: int, size: int) -> Bytes:
-        # A reference of our own: another thread may have the file closed meanwhile.
+        # Hold a reference: another thread may close the file meanwhile.
         file = self._file or self._open()
         data = np.empty(size, np.uint8)
         got = 0
@@ -139,12 +144,11 @@ class LocalStorage(Storage):
         if self._info is not None and self._info != now:
             raise ValueError(f"{self.path} has changed since it was first looked at: make the dataset again")
         self._info, self._file = now, file
-        # No lock, since a fork could copy it locked: each step is atomic, and at worst a file is opened twice.
+        # No lock, since a fork could copy a locked one: each step is atomic, and at worst a file is opened twice.
         _opened.append(weakref.ref(self))
-        while len(_opened) > OPEN_FILES:
-            oldest = _opened.popleft()()
-            if oldest is not None:
-                oldest._file = None
+        most = min(OPEN_FILES, max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))  # others need some too
+        while len(_opened) > most:
+            _close_oldest()
         return file
 
 
@@ -152,11 +156,52 @@ class _OpenFile:
     """A descriptor that is closed when its last reader has gone."""
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY)
+        self.descriptor = opened(lambda: os.open(path, os.O_RDONLY))
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
 
 _opened: deque[weakref.ref[LocalStorage]] = deque()
+
+
+def opened(open_file: Callable[[], T]) -> T:
+    """Open a file; where the process may open no more, after closing those that have been open longest.
+
+    Raises:
+        OpenFilesError: it may open no more, and none of ours is open.
+        OSError: another reason.
+    """
+    while True:
+        try:
+            return open_file()
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES:
+                raise
+            if not _close_oldest():
+                raise OpenFilesError(too_many_files()) from error
+
+
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+def too_many_files() -> str:
+    """Say that there are too many open files, and what to write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = "unlimited" if hard == resource.RLIM_INFINITY else hard
+    return (
+        f"this process may have {soft} files open (`ulimit -n`), and has: write `ulimit -n {most}` before it starts, "
+        "or close what the program keeps open"
+    )
+
+
+def _close_oldest() -> bool:
+    """Close the storage that was opened first, as soon as no thread reads it; whether there was one."""
+    try:
+        oldest = _opened.popleft()()
+    except IndexError:
+        return False
+    if oldest is not None:
+        oldest._file = None
+    return True
 
 
 def _local_info(path: str, status: os.stat_result) -> tuple[int, str]:
@@ -231,7 +276,7 @@ def filesystem_of(path: str, options: dict[str, Any]) -> tuple[Any, str]:
     except ImportError as error:
         raise ImportError(f"{path}: {error}, or pip install torchdali[remote]") from error
     if filesystem.async_impl:
-        # fsspec makes one for each thread; with one for all, parts of all files are asked for at the same time.
+        # fsspec makes one per thread; with one for all threads, parts of all files are requested at the same time.
         key = os.getpid(), type(filesystem), repr((filesystem.storage_args, filesystem.storage_options))
         filesystem = _filesystems.setdefault(key, filesystem)
     return filesystem, name
@@ -243,7 +288,7 @@ _filesystems: dict[Any, Any] = {}
 def read_many(ranges: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
     """Read parts of several files, (storage, offset, size) each, in their order; errors as `Storage.read`.
 
-    Neighbours are read as one.  Remote parts are all asked for at the same time.
+    Neighbours are read as one.  All remote parts are requested at the same time.
     """
     spans: list[tuple[Storage, int, int]] = []  # storage, begin, end
     place = [(0, 0)] * len(ranges)  # of each range: its span, and where in it
@@ -294,4 +339,4 @@ def _read_spans(spans: Sequence[tuple[Storage, int, int]]) -> list[Bytes]:
 
 
 def _writable(data: bytes) -> Bytes:
-    return np.frombuffer(bytearray(data), np.uint8)  # torch warns of tensors on memory that is not
+    return np.frombuffer(bytearray(data), np.uint8)  # torch warns of tensors on read-only memory

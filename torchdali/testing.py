@@ -1,4 +1,4 @@
-"""For your own tests: is the stream the same, does it resume exactly, and files to try it on.
+"""Helpers for your own tests: compare streams, check that a loader resumes exactly, and make files to try it on.
 
     from torchdali.testing import assert_resumes_exactly, assert_same_stream
 
@@ -7,7 +7,7 @@
     assert_same_stream(lambda: make_loader(), lambda: [make_loader(rank=r, world_size=2) for r in range(2)])
 
 A stream is compared sample by sample and bit by bit, in its global order: each row of each field of each batch, without
-padding.  Several loaders stand for the ranks of one job and are read in step.
+padding.  A list of loaders stands for the ranks of one job; they are read in step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StreamStep:
     Attributes:
         epoch: its epoch.
         samples: a digest of each sample in the global order.
-        state: the state behind it, which is the same on all ranks; empty where the loaders have none.
+        state: the state after it, which is the same on all ranks; empty where the loaders have none.
     """
 
     epoch: int
@@ -45,7 +45,7 @@ class StreamStep:
 
 
 def sample_digests(batch: Any) -> list[str]:
-    """One digest for each row of a batch of tensors, `Padded` and lists, in tuples, dicts and dataclasses."""
+    """Compute one digest per row of a batch: tensors, `Padded` and lists, in tuples, dicts and dataclasses."""
     # torch's own loader gives lists for tuples.
     items = dict(_named(tuple(batch) if isinstance(batch, list) else batch))
     columns: list[tuple[str, Any, Any]] = []
@@ -59,7 +59,7 @@ def sample_digests(batch: Any) -> list[str]:
 
 
 def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of a batch by their places."""
+    """Yield the fields of a batch with their places in it as names."""
     if isinstance(value, Mapping):
         parts = dict(value)
     elif isinstance(value, tuple) and not isinstance(value, Padded):
@@ -87,15 +87,15 @@ def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:
 
 
 def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> list[StreamStep]:
-    """The steps from where the loaders stand to the end of an epoch.
+    """Read the steps from where the loaders stand to the end of an epoch.
 
     Args:
-        loaders: a loader, or all ranks'.
+        loaders: a loader, or the loaders of all ranks.
         epochs: stop before this epoch; counted in passes for loaders without `epoch`.
-        limit: stop after so many steps.
+        limit: stop after this number of steps.
 
     Raises:
-        AssertionError: ranks with different numbers of steps, or different states.
+        AssertionError: the ranks have different numbers of steps, or different states.
     """
     ranks = list(loaders) if isinstance(loaders, (list, tuple)) else [loaders]
     steps: list[StreamStep] = []
@@ -108,7 +108,7 @@ def read_stream(loaders: Loaders, epochs: int = 1, limit: int | None = None) -> 
             assert all(state == states[0] for state in states), f"the ranks' states differ: {states}"
             digests = [sample_digests(batch) for batch in batches]
             if getattr(ranks[0], "strided", False):
-                # The first in the global order is at the rank whose turn it is.
+                # The step's first sample in the global order is on the rank whose turn it is.
                 turn = seen % len(ranks)
                 rounds = zip_longest(*digests[turn:], *digests[:turn])
                 samples = [digest for row in rounds for digest in row if digest is not None]
@@ -145,18 +145,18 @@ def _in_step(ranks: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def assert_same_stream(*makers: Callable[[], Loaders], epochs: int = 1, steps: bool = True) -> list[StreamStep]:
-    """All loaders give the same samples in the same global order.
+    """Assert that all loaders give the same samples in the same global order.
 
     Args:
         makers: each makes a loader, or a list of all ranks' loaders.
-        epochs: how many are compared.
-        steps: the global steps are the same too; False for another global batch size.
+        epochs: the number of epochs to compare.
+        steps: also assert that the global steps are the same; False for different global batch sizes.
 
     Returns:
         The stream.
 
     Raises:
-        AssertionError: with the first difference.
+        AssertionError: the streams differ; it names the first difference.
     """
     first, *others = [_read_and_close(make, epochs) for make in makers]
     for number, other in enumerate(others, 1):
@@ -199,20 +199,20 @@ def assert_resumes_exactly(
     every: int = 1,
     steps: bool | None = None,
 ) -> None:
-    """A loader that takes over a state continues with the very next sample; tried at the start, and behind each step.
+    """Assert that a loader that loads a state continues with the very next sample, at the start and after each step.
 
-    The states go through JSON.  Behind each step it is also resumed twice in a row, and after an early break with
-    batches still in flight.
+    The states go through JSON.  After each step the loader is also resumed twice in a row, and after an early break
+    with batches still in flight.
 
     Args:
         make: makes the loader (or all ranks' loaders) that is stopped.
         make_resumed: makes the one that continues, such as with another world size; by default `make`.
-        epochs: over how many epochs.
-        every: try every so many steps.
-        steps: global steps are compared, not only the order of samples; by default where `make_resumed` is not given.
+        epochs: the number of epochs to try.
+        every: resume after every `every`-th step.
+        steps: compare the global steps, not only the order of samples; by default where `make_resumed` is not given.
 
     Raises:
-        AssertionError: with the first difference.
+        AssertionError: a resumed stream differs; it names the first difference.
     """
     resume = make_resumed or make
     whole_steps = make_resumed is None if steps is None else steps
@@ -267,12 +267,12 @@ def make_image_folder(root: str | Path, classes: int = 3, per_class: int = 7, se
 
 
 def truncate_file(path: str | Path, keep: float = 0.5) -> None:
-    """Cut a file off behind a part of its bytes."""
+    """Cut a file off after the share `keep` of its bytes."""
     data = Path(path).read_bytes()
     Path(path).write_bytes(data[: int(len(data) * keep)])
 
 
 def garble_file(path: str | Path, seed: int = 0) -> None:
-    """Overwrite a file with random bytes of the same number."""
+    """Overwrite a file with the same number of random bytes."""
     size = Path(path).stat().st_size
     Path(path).write_bytes(np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8).tobytes())

@@ -1,4 +1,4 @@
-"""The base of map-style datasets, which read whole columns, not single samples."""
+"""The base of map-style datasets, which read columns of many samples at once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 
 from ..batch import Columns, Kind
 from ..fields import BESIDE, Fields
+from ..formats.image import look
 from ..options import Options
-from ..pillow import decode
 from ..source import DirectReading, Pass, Reading, Source
 
 
@@ -25,7 +25,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     Attributes:
         paths: the samples' files, where there are files.
-        transform: what a loader does with the samples unless it is told otherwise.
+        transform: the transform that a loader uses unless it is given another one.
         blocking: reading waits for disks, so several threads read.
     """
 
@@ -37,11 +37,11 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         """Choose the fields of a sample.
 
         Args:
-            fields: as the user writes them.
-            kinds: all columns that `read_columns` can give.
+            fields: their names, as the user writes them.
+            kinds: the kinds of all columns that `read_columns` can give.
 
         Raises:
-            ValueError: an unknown or repeated field, or a column of the name index, path or valid.
+            ValueError: an unknown or repeated field, or a column with the name index, path or valid.
         """
         self._chosen = Fields.choose(fields, kinds)
 
@@ -67,11 +67,11 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         raise NotImplementedError
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
-        """Read the named columns of some samples, without index, path and valid; any error may rise."""
+        """Read the named columns of some samples, without index, path and valid; any error may be raised."""
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """Give a string of at most 100 characters: equal for the same samples in the same order, else another."""
+        """Give a string of at most 100 characters: equal for the same samples in the same order, another for others."""
         raise NotImplementedError
 
     def uniform(self, name: str) -> bool:
@@ -113,7 +113,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
 def _look(kind: Kind, value: Any) -> Any:
     if kind == "encoded":
-        value = decode(value)
+        value = look(value)
     if kind in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)
     return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value

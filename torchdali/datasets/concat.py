@@ -1,4 +1,4 @@
-"""Several datasets as one."""
+"""Joins several datasets into one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
+from ..errors import let_through
 from ..fields import BESIDE, Fields
 from ..fingerprint import digest
 from ..signature import Form
@@ -18,12 +19,12 @@ Indices = NDArray[np.int64]
 
 
 class ConcatDataset(MapDataset):
-    """Datasets with the same fields, one after the other; the field `index` counts through them, see `locate`.
+    """Joins datasets with the same fields, one after the other; the field `index` counts through all, see `locate`.
 
-    A loader makes it from torch's `ConcatDataset`, if that holds datasets of torchdali.
+    A loader makes one from torch's `ConcatDataset`, if that holds datasets of torchdali.
 
     Attributes:
-        datasets: in their order.
+        datasets: the datasets, in their order.
 
     Raises:
         FieldTypeError: numbers, arrays or images that differ in dtype, number of dimensions or of channels.
@@ -100,15 +101,16 @@ class ConcatDataset(MapDataset):
         """Check that the datasets' first samples have the same types, and give their shapes.
 
         Raises:
-            FieldTypeError: they differ; numpy and DALI would convert silently, one way in this batch, another in that.
+            FieldTypeError: they differ; numpy and DALI would convert them silently, and differently in each batch.
         """
         names = [name for name, kind in self.kinds.items() if kind in ("number", "array", "image")]
         shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
-        forms: dict[str, tuple[Form, str]] = {}  # with the dataset that has it
+        forms: dict[str, tuple[Form, str]] = {}  # by field, with the dataset that showed the form
         for number, dataset in enumerate(self.datasets):
             try:
                 columns = dataset.read_columns([0], [name for name in names if name not in BESIDE])
-            except Exception:  # a damaged sample is met when it is read, where the loader knows what to do
+            except Exception as error:  # a damaged sample fails when it is read, where the loader knows what to do
+                let_through(error)
                 continue
             for name, column in columns.items():
                 form, first = forms.setdefault(name, (Form.of(self.kinds[name], column[0]), f"dataset {number}"))

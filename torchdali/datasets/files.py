@@ -1,4 +1,4 @@
-"""Image files, by list or by folder."""
+"""Datasets of image files, by list or by folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class FileDataset(MapDataset):
     """Image files in the order of a list.
 
     Args:
-        paths: the files.  The first one must exist; each other one is met when it is read (`on_bad_sample`).
+        paths: the files.  The first one must exist; a fault of any other one shows when it is read (`on_bad_sample`).
         labels: one number, array or object per file; None: there is no field `label`.  Arrays (numpy or torch) may be
-            ragged and leave the loader padded then; lists are objects.
+            ragged, and then leave the loader padded; lists are objects.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
 
     Raises:
-        ValueError: no files, labels of another number, an unknown field.
+        ValueError: no files, not one label per file, or an unknown field.
         TypeError: one path instead of a list.
         FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
@@ -82,25 +82,25 @@ class FileDataset(MapDataset):
 
 
 class ImageFolder(FileDataset):
-    """`root/class/.../file`, with torchvision's semantics.
+    """Image files in folders, `root/class/.../file`, with torchvision's semantics.
 
     Args:
         root: the folder; each folder in it is a class.
         fields: some of image, label, index, path, valid.
         extensions: endings of the files to take, in upper or lower case; None: torchvision's list.
-        is_valid_file: takes a path and says whether to take it; instead of `extensions`.
+        is_valid_file: a function of a path that says whether to take the file; instead of `extensions`.
         allow_empty: accept classes without a file.
 
     Attributes:
         classes: the classes' names, sorted.
-        class_to_idx: their numbers, which are the labels.
+        class_to_idx: the label of each class.
         samples: [(path, label)], sorted by class and path.
         targets: the labels.
 
     Raises:
-        FileNotFoundError: no root, no classes in it, no file in any class, or in one unless `allow_empty`.
-        NotADirectoryError: root is a file.
-        ValueError: an unknown field, no `extensions`, or both `extensions` and `is_valid_file`.
+        FileNotFoundError: no root, no classes in it, no file in any class, or, unless `allow_empty`, in one of them.
+        NotADirectoryError: `root` is a file.
+        ValueError: an unknown field, empty `extensions`, or both `extensions` and `is_valid_file`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ImageFolder(FileDataset):
         self.root = as_root(root)
         self.extensions: tuple[str, ...] | None = None
         if is_valid_file is None:
-            # torchvision compares them with the names in lower case.
+            # torchvision compares endings with names in lower case.
             self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
         self.classes, self.class_to_idx = folder.find_classes(self.root)
         self.samples: list[tuple[str, int]] = folder.make_dataset(

@@ -1,4 +1,4 @@
-"""LMDB databases, read by index: Caffe's, Caffe2's, and any other."""
+"""Datasets of LMDB databases, read by index: Caffe's, Caffe2's, and any other."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ _POSSIBLE: dict[str, tuple[str, ...]] = {
 class LMDBDataset(MapDataset):
     """Samples in an LMDB database, in the order of its keys.
 
-    The database is read with the package lmdb, without a lock: it must not be written to meanwhile.
+    The database is read with the package lmdb, without a lock: it must not be written meanwhile.
 
     Args:
         path: the folder with data.mdb, or the file itself.
-        format: of its values.
+        format: the format of its values:
 
                 "caffe"   Datum: the fields image and label (int64)
                 "caffe2"  TensorProtos, as DALI's reader takes them: the fields image, label by `label_type`, and bbox
                           (int32 [4], the last part)
                 "raw"     the field value (uint8 [n]); with `decode`, the fields that it gives
 
-        fields: some of these and of key, index, path and valid; by default all but bbox, key and those beside.
-        kinds: the kinds of fields where the first sample does not tell them: "encoded", "image" or "array".
-        layout: of pixels that are not encoded, in Caffe: "HWC", as DALI's reader takes them, or "CHW": planes in the
-            order blue, green, red, as Caffe's own tools write them.  Both come out as RGB [H, W, C] then.
+        fields: some of these, and any of key, index, path and valid; by default the format's own, without bbox.
+        kinds: the kinds of fields that the first sample does not show: "encoded", "image" or "array".
+        layout: the layout of Caffe's pixels that are not encoded: "HWC", as DALI's reader takes them, or "CHW": planes
+            in the order blue, green, red, as Caffe's own tools write them.  Both come out as RGB [H, W, C].
         label_type: "single" (a number, int64 or float32), "sparse" (indices; the label is [num_labels] of 0 and 1),
             "dense" (the array as it is), "weighted" (indices and weights; float32 [num_labels]), "none"; or DALI's
-            number of these, 0 to 4.
-        num_labels: of sparse and weighted ones.
-        decode: takes a raw value, and gives a dict, or a tuple in the order of `fields`.
+            number of the type, 0 to 4.
+        num_labels: the length of sparse and weighted labels.
+        decode: a function of a raw value that returns a dict, or a tuple in the order of `fields`.
 
     Attributes:
         database: the file, and its keys.
 
     Raises:
-        ValueError: wrong arguments; a database that is damaged, cut off or empty, with path and offset; a first sample
-            of another format.
-        FileNotFoundError: no database there.
+        ValueError: invalid arguments; a database that is damaged, cut off or empty, with path and offset; a first
+            sample of another format.
+        FileNotFoundError: there is no database.
         ImportError: the package lmdb is missing, or protobuf for Caffe's formats.
     """
 
@@ -91,7 +91,7 @@ class LMDBDataset(MapDataset):
         self._find_fields(fields, dict(kinds or {}))
 
     def _find_fields(self, fields: Sequence[str] | None, kinds: dict[str, Kind]) -> None:
-        """Set the fields and their kinds, from the first sample."""
+        """Set the fields and their kinds from the first sample."""
         self._parts: tuple[str, ...] | None = None
         beside = {*BESIDE, "key"}
         possible = _POSSIBLE[self.format]
@@ -169,7 +169,7 @@ class LMDBDataset(MapDataset):
 
 
 def _kind(name: str, value: Any, given: Kind | None) -> Kind:
-    """Give the kind of a field with this value; ValueError if it can't have the given one."""
+    """Give the kind of a field with this value; raise ValueError if it can't have the given kind."""
     kind: Kind = "object"
     possible: tuple[Kind, ...] = ("object",)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
@@ -189,7 +189,7 @@ def _as_array(value: Any) -> Any:
 
 
 def _form(value: Any) -> Form:
-    """Give the form that all values of a field must have, by the first one."""
+    """Give the form that all values of a field must have, from the first value."""
     if isinstance(value, np.ndarray) and value.ndim:  # files too, as bytes; images may differ in their channels
         return Form.of("array", value)
     return Form.of(kind_of(value), value)

@@ -1,4 +1,4 @@
-"""Arrays in .npy files, by list or by folder."""
+"""A dataset of arrays in .npy files, by list or by folder."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class NumpyDataset(MapDataset):
     """One array per file, in this machine's byte order and C order; all of one dtype and number of dimensions.
 
     Args:
-        paths: the files, patterns or URLs, in this order; or one folder, whose .npy files are all taken, sorted.
+        paths: files, patterns or URLs, in this order; or one folder, with all its .npy files in sorted order.
         fields: some of array, label, index, path, valid; by default array, and label where there are labels.
         labels: one number, array or object per file, as for `FileDataset`.
         ragged: arrays may differ in shape, and leave the loader padded; False: all have the first one's shape.
         storage_options: fsspec's, for remote files.
 
     Raises:
-        ValueError: no files, labels of another number, an unknown field; the first file is damaged or holds no numbers.
-            Each other file is met when it is read (`on_bad_sample`), also as a FieldTypeError if its dtype, number of
-            dimensions or shape is not the first one's.
-        TypeError: anything but paths.
+        ValueError: no files, not one label per file, or an unknown field; the first file is damaged or holds no
+            numbers.  A fault of any other file shows when it is read (`on_bad_sample`), as a FieldTypeError if its
+            dtype, number of dimensions or shape is not the first one's.
+        TypeError: `paths` are not paths.
         FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: no such folder, no file in it, or the first file is missing.
     """
@@ -55,17 +55,18 @@ class NumpyDataset(MapDataset):
         self.paths = _find(paths, self._options)
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
-        kinds: dict[str, Kind] = {"array": "array"}
+        self._form: Form | None = None
+        first = self._load(0)
+        self._form = Form.of("array", first, fixed_shape=not ragged)
+        kinds: dict[str, Kind] = {"array": "array" if first.ndim else "number"}
         self.labels: Column | None = None
         if labels is not None:
             self.labels, kinds["label"] = as_column("labels", labels)
         self._uniform = {
-            "array": not ragged,
+            "array": not ragged or not first.ndim,
             "label": self.labels is not None and same_shape(self.labels, kinds["label"]),
         }
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
-        self._form: Form | None = None
-        self._form = Form.of("array", self._load(0), fixed_shape=not ragged)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""torch's own compositions of torchdali's datasets."""
+"""Turns torch's compositions of torchdali's datasets into torchdali's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .subset import Subset
 def as_columns(dataset: Any) -> Any:
     """Turn torch's `Subset` or `ConcatDataset` of torchdali's datasets into torchdali's own.
 
-    Torch's would decode each sample by itself, in Python.  Anything else is returned as it is.
+    torch's own would decode the samples one by one, in Python.  Anything else is returned as it is.
 
     Raises:
         TypeError, ValueError, IndexError: as `ConcatDataset` and `Subset`.

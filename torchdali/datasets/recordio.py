@@ -1,4 +1,4 @@
-"""MXNet's RecordIO, read by index."""
+"""A dataset of MXNet's RecordIO files, read by index."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ _KINDS = {"image": ("encoded", "array"), "label": ("number", "array")}
 
 
 class RecordIODataset(RecordDataset):
-    """Image records in MXNet's RecordIO files, as `im2rec` writes them.
+    """Image records in MXNet's RecordIO files, as `im2rec` writes them, in the order of the file.
 
     Args:
         paths: the .rec files: paths, URLs, and patterns.
         index_paths: their .idx files; they are checked.  None: the files are scanned once, and the result is kept.
         fields: some of image, label, id, index, path and valid.  `label` is a float32 number where the first record
             has one label, else a float32 array; `id` is the image's number, int64.
-        kinds: of image: "array" for bytes as they are; of label: "array" for any number of labels, or "number".
+        kinds: other kinds: for image, "array" for bytes as they are; for label, "array" for any number of labels, or
+            "number".
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote files.
 
     Attributes:
         shards: the files.
 
-    Samples are in the order of the file.
-
     Raises:
-        ValueError: wrong arguments; a file that is damaged, cut off or without records, with path and offset; an index
-            that does not fit.
-        FileNotFoundError: no such file.
+        ValueError: invalid arguments; a file that is damaged, cut off or without records, with path and offset; an
+            index of another file.
+        FileNotFoundError: a file is missing.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class RecordIODataset(RecordDataset):
             several = first_whole(len(self), lambda index: read_images(self.records, [index])[0].several)
             self._set_fields(fields, known | {"label": "array" if several else "number"})
         if index_paths is not None:
-            read_images(self.records, [0, len(self) - 1])  # each other one is checked when it is read
+            read_images(self.records, [0, len(self) - 1])  # the others are checked when they are read
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         images = read_images(self.records, indices)

@@ -1,4 +1,4 @@
-"""The base of datasets of files in which records lie one after the other."""
+"""The base of datasets of record files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .base import MapDataset
 
 
 class RecordDataset(MapDataset):
-    """Base of datasets of record files.
+    """Base of datasets of files in which records lie one after the other.
 
     A subclass sets `records` before it reads, calls `_set_fields`, and defines `read_columns`.
 

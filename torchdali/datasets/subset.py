@@ -1,4 +1,4 @@
-"""Some samples of a dataset, as torch's `Subset` and `random_split` name them."""
+"""A dataset of some samples of another one, as torch's `Subset` and `random_split` choose them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .base import MapDataset
 
 
 class Subset(MapDataset):
-    """Samples of a dataset, in the order of `indices`; the field `index` counts these.
+    """Some samples of a dataset, in the order of `indices`; the field `index` counts from 0 in this order.
 
-    A loader makes it from torch's `Subset`, if that holds a dataset of torchdali.
+    A loader makes one from torch's `Subset`, if that holds a dataset of torchdali.
 
     Raises:
         IndexError: an index is outside the dataset.

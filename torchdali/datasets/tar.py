@@ -1,4 +1,4 @@
-"""WebDataset's tars, read by index."""
+"""A dataset of WebDataset's tars, read by index."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from .base import MapDataset
 
 
 class TarDataset(MapDataset):
-    """Samples in tars, as WebDataset writes them: files with the same name up to its first dot are one sample.
+    """Samples in tars, as WebDataset writes them: files whose names are equal up to the first dot are one sample.
 
-    Where everything is in a tar is found once, from its headers, and kept in a cache; then samples are read by offset,
-    in any order.  Directories and "__metadata__" are left out as WebDataset does it, hidden files and files without an
-    ending too.
+    A tar's headers are read once, and the offsets of its files are kept in a cache; then samples are read by offset, in
+    any order.  Directories and "__metadata__" are left out, as in WebDataset, and so are hidden files and files without
+    an ending.
 
     Args:
         paths: the tars: paths, URLs, and patterns such as "train-{0000..0146}.tar"; not compressed.
-        ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; of alternatives, the first that is there.
-            An ending tells a part's kind, see `formats.parts.component`.
+        ext: the endings of a sample's parts, such as ["jpg;jpeg;png", "cls"]; the first alternative that exists is
+            read.  The ending decides a part's kind, see `formats.parts.component`.
         fields: names for the parts, in their order; among them may be any of index, path, valid and key, which is the
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
-        missing: "error", or "skip" samples that lack a part.
-        kinds: the kinds of fields where they are not those of their endings: "encoded", "array", "number" or "object".
+        missing: "error", or "skip" to leave out samples that lack a part.
+        kinds: the kinds of fields that differ from those of their endings: "encoded", "array", "number" or "object".
         index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote tars.
 
     Attributes:
         shards: the tars.
-        skipped: how many samples lack a part and were left out.
+        skipped: the number of samples that lack a part and were left out.
 
     Raises:
-        ValueError: wrong arguments; a tar that is damaged, cut off, compressed or without samples, a sample that lacks
-            a part, or whose parts do not lie together, with path and offset.
-        FileNotFoundError: no such tar.
+        ValueError: invalid arguments; a tar that is damaged, cut off, compressed or without samples; a sample that
+            lacks a part, or whose parts do not lie together, with path and offset.
+        FileNotFoundError: a tar is missing.
     """
 
     blocking = True
@@ -111,7 +111,7 @@ class TarDataset(MapDataset):
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
-        """Set where the parts of all samples are."""
+        """Set the offsets, sizes and keys of all samples."""
         self.skipped = 0
         offsets, sizes, keys, empty = [], [], [], []
         for tar, index in zip(self._storages, indexes, strict=True):
@@ -147,7 +147,7 @@ class TarDataset(MapDataset):
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         parts = [(name, list(self._components).index(name)) for name in names if name in self._components]
         shards = np.searchsorted(self._ends, indices, side="right").tolist()
-        header = BLOCK if self._indexed else 0  # an index from elsewhere is checked
+        header = BLOCK if self._indexed else 0  # an index that the user gave is checked
         places = [
             (self._storages[shard], int(self._offsets[row, i]) - header, int(self._sizes[row, i]) + header)
             for i, shard in zip(indices, shards, strict=True)
@@ -188,7 +188,7 @@ class TarDataset(MapDataset):
 
 
 def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
-    """Call the function for all tars; in threads where each call waits for a network."""
+    """Call a function for each tar, in threads where the calls wait for a network."""
     if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
         return [function(storage) for storage in storages]
     with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:

@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example, read by index."""
+"""A dataset of tf.train.Examples in TFRecord files, read by index."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class TFRecordDataset(RecordDataset):
 
     Args:
         paths: the files: paths, URLs, and patterns such as "train-*-of-00128"; not compressed.
-        features: what to read, by name, as a type or as (type, shape) or (type, shape, default):
+        features: the features to read, by name: a type, (type, shape) or (type, shape, default):
 
                 "int", "int64"              int64
                 "float", "float32"          float32
-                "bytes", "byte", "string"   bytes: an image file by its field's name, see `formats.parts.kind_of_bytes`,
-                                            else an array; `kinds` says otherwise
-                ()                          one value; this is the shape where there is none
+                "bytes", "byte", "string"   bytes: an image file if the field's name says so, see
+                                            `formats.parts.kind_of_bytes`, else an array; `kinds` overrides this
+                ()                          one value; the default shape
                 (4,), (2, 2)                that many values
-                None, (None, 4)             any number, the first dimension is inferred; of bytes: a list of strings
+                None, (None, 4)             any number, the first dimension is inferred; for bytes: a list of strings
 
-            A feature that an example lacks is an error unless there is a default.  TensorFlow's FixedLenFeature,
+            A feature that an example lacks is an error unless it has a default.  TensorFlow's FixedLenFeature,
             VarLenFeature and FixedLenSequenceFeature are taken too, with their own defaults.
-        fields: names for the features: in their order, or by a dict of field and feature, and among them any of index,
-            path and valid; or some of the features' own names.  None: the features' names.
+        fields: names for the features, in their order, or a dict {field: feature}; or some of the features' own names.
+            Any of index, path and valid may be among them.  None: the features' names.
         kinds: the kinds of fields of bytes: "encoded", "array", "object" (a string, from UTF-8) or "number" (an integer
             in text).
         index_paths: indexes made by DALI's `tfrecord2idx`, one per file; they are checked.  None: files are scanned
             once, and the result is kept.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
-        check_crc: verify the checksum of each record that is read; that of its length always is.
+        check_crc: verify the checksum of each record that is read; the checksum of its length is always verified.
         storage_options: fsspec's, for remote files.
 
     Attributes:
@@ -55,11 +55,11 @@ class TFRecordDataset(RecordDataset):
         features: the features by field.
 
     Raises:
-        ValueError: wrong arguments; a file that is damaged, cut off, compressed or without records, or whose first
-            example has other features, with path and offset; an index that does not fit.
+        ValueError: invalid arguments; a file that is damaged, cut off, compressed or without records, or whose first
+            example has other features, with path and offset; an index of another file.
         TypeError: a feature that can't be looked into, or a default of another type.
-        ImportError: protobuf is missing, or for `check_crc`, google-crc32c or crc32c.
-        FileNotFoundError: no such file.
+        ImportError: protobuf is missing, or, for `check_crc`, google-crc32c or crc32c.
+        FileNotFoundError: a file is missing.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class TFRecordDataset(RecordDataset):
         self._checksum = crc32c() if check_crc else None
         self.records = RecordFiles(TFRECORD, paths, index_paths, index_dir, storage_options)
         if index_paths is not None:
-            read_records(self.records, [0, len(self) - 1], self._checksum)  # each other one is checked when it is read
+            read_records(self.records, [0, len(self) - 1], self._checksum)  # the others are checked when they are read
         try:
             self.read_columns([0], list(self.features))
         except FeatureError:
             raise
         except ValueError:
-            pass  # it is damaged: met when it is read
+            pass  # it is damaged, and fails when it is read
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         values: dict[str, list[Any]] = {field: [] for field in names}
@@ -131,7 +131,7 @@ def field_names(fields: Sequence[str] | Mapping[str, str] | None, known: Mapping
     """Give the feature of each field; index, path and valid stand for themselves.
 
     Raises:
-        ValueError: names that are not those of the features, or as many as the features.
+        ValueError: the fields are neither names of features, nor as many as the features.
     """
     if fields is None:
         return {name: name for name in known}
@@ -142,7 +142,7 @@ def field_names(fields: Sequence[str] | Mapping[str, str] | None, known: Mapping
         if isinstance(fields, str) or not (set(of_features) <= set(known) or len(of_features) == len(known)):
             raise ValueError(
                 f"fields must be names for the features {', '.join(known)}, or some of these, got {fields!r}: write a "
-                "dict of field and feature"
+                "dict {field: feature}"
             )
         ordered = of_features if set(of_features) <= set(known) else known
         names = {**dict(zip(of_features, ordered)), **{name: name for name in fields if name in BESIDE}}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _dali
+from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
 from .program import Argument, Program
@@ -25,36 +26,37 @@ class Eager:
     Args:
         fetcher: the first stage.
         sync: evaluate each operator to its end before the next (for debugging).
+        inline: it runs in the caller's thread.
+
+    Attributes:
+        session: the blocks in which operators of this plan run.
     """
 
-    def __init__(self, fetcher: Fetcher, sync: bool = False) -> None:
-        ndd = _dali.dynamic()
+    def __init__(self, fetcher: Fetcher, sync: bool = False, inline: bool = False) -> None:
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
-        self.stream = _dali.lease_stream(self, self.device)
-        self._context = _dali.context(fetcher.pass_.num_threads, self.device, self.stream)
-        self._mode = ndd.EvalMode.sync_full if sync else ndd.EvalMode.sync_cpu
+        self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
+        self.stream = self.session.stream
         self.kind = "gpu" if self.stream else "cpu"
-        self.program = Program(fetcher, self.kind, self.stream)
+        self.program = Program(fetcher, self.kind, self.stream, inline)
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.outputs`; DALI's error, or a function's, rises for the whole batch."""
-        with self.session():
+        with self.session:
             batches = self.program(_dali.DynamicOps(self.kind), self.inputs(work), work, _feed)
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
             work.outputs = self.owned(outputs) if self.stream else {**outputs}
 
-    def session(self) -> Any:
-        """The block in which operators of this plan run."""
-        return _dali.session(self._context, self._mode, self.stream)
-
     def inputs(self, work: Work) -> dict[str, Any]:
         """A work's columns as batches."""
         inputs = {}
         for name in self.plan.inputs:
             image = self.plan.kinds[name] == "image"
-            batch = _dali.as_batch(work.columns[name], "HWC" if image else "")
+            column = work.columns[name]
+            if self.plan.kinds[name] == "number":
+                column = np.array(column)  # as numbers leave that no function sees
+            batch = _dali.as_batch(column, "HWC" if image else "")
             inputs[name] = batch.gpu() if self.stream and image else batch
         return inputs
 
@@ -66,9 +68,10 @@ class Eager:
         """Whether DALI's decoder takes these files."""
         ops = _dali.DynamicOps(self.kind)
         try:
-            with self.session():
+            with self.session:
                 _dali.Output(Decode().transform(ops, _dali.as_batch(encoded)))
-        except Exception:
+        except Exception as error:
+            let_through(error)
             return False
         return True
 

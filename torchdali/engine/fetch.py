@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .. import _dali
 from ..batch import Columns
-from ..errors import leave_frame
+from ..columns import writable
+from ..errors import leave_frame, let_through
 from ..fields import Fields
+from ..formats.image import make_readable
 from ..order import Rows, Step
-from ..pillow import readable, transcode
 from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
@@ -25,13 +23,17 @@ from .work import Work
 
 
 class Fetcher:
-    """The first stage: read the samples, look into the files' headers, draw parameters."""
+    """The first stage: read the samples, look into the files' headers, draw parameters.
 
-    def __init__(self, source: Source, pass_: Pass, plan: Plan) -> None:
-        self.source, self.pass_, self.plan = source, pass_, plan
+    Args:
+        source, pass_, plan: what is read, for which pass, and what becomes of it.
+        max_pixels: how many pixels an image file's header may promise; None: any number.
+    """
+
+    def __init__(self, source: Source, pass_: Pass, plan: Plan, max_pixels: int | None) -> None:
+        self.source, self.pass_, self.plan, self.max_pixels = source, pass_, plan, max_pixels
         self.reading = source.open(pass_)
         self._fields = Fields(tuple(plan.kinds), plan.kinds)
-        self._local = threading.local()
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
@@ -58,6 +60,7 @@ class Fetcher:
                     else:
                         self._fill(work, columns)
                 except Exception as error:
+                    let_through(error)
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work
@@ -75,23 +78,21 @@ class Fetcher:
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
+        read: FieldSizes = {}  # from the files' headers, where a step needs them
         for name in self.plan.encoded:
-            work.columns[name] = [data if readable(data) else transcode(data) for data in columns[name]]
+            files = [make_readable(data, self.max_pixels) for data in columns[name]]
+            work.columns[name] = [file.data for file in files]
+            read[name] = np.array([file.size for file in files], np.int64) if self.plan.peeks else None
+        for name in self.plan.inputs:
+            work.columns[name] = writable(work.columns[name])
         for name in self.plan.inputs:
             if self.plan.kinds[name] == "array":
                 check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them
         sizes: FieldSizes = {}
         for name in self.plan.pixels:
-            column = work.columns[name]
             if self.plan.kinds[name] == "image":
-                sizes[name] = np.array([image.shape[:2] for image in column], np.int64)
+                sizes[name] = np.array([image.shape[:2] for image in work.columns[name]], np.int64)
             else:
-                sizes[name] = self._image_sizes(list(column)) if self.plan.peeks else None
+                sizes[name] = read[name]
         if sizes:
             work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
-
-    def _image_sizes(self, encoded: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        # A context for each thread that comes here; of this device, since the default one would be GPU 0.
-        if not hasattr(self._local, "context"):
-            self._local.context = _dali.context(1, self.pass_.device)
-        return _dali.image_sizes(encoded, self._local.context)

@@ -12,10 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
-from ..errors import BadSampleError, EngineError, FieldTypeError, TorchDaliError, TransformError, first_line
+from ..errors import (
+    BadSampleError,
+    EngineError,
+    FieldTypeError,
+    TorchDaliError,
+    TransformError,
+    first_line,
+    let_through,
+)
+from ..formats.image import check_header, readable
 from ..order import Rows
-from ..pillow import readable, transcode
+from ..pillow import transcode
 from ..rand import Key, Rand
+from ..storage import OUT_OF_FILES, too_many_files
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -47,6 +57,8 @@ def _final(error: BaseException, read: bool) -> bool:
     A value of another form is a bad sample's where the source refuses it, and the batch's where two samples of it that
     were read differ.
     """
+    if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+        return True
     return isinstance(error, TorchDaliError) and (read or not isinstance(error, FieldTypeError))
 
 
@@ -74,6 +86,9 @@ class Repair:
         try:
             self._mend(work, error)
         except Exception as final:
+            let_through(final)
+            if isinstance(final, OSError) and final.errno in OUT_OF_FILES:
+                final.add_note(f"torchdali: {too_many_files()}")
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
@@ -105,10 +120,13 @@ class Repair:
             )
         work.samples, work.valid = Rows(indices, keys), valid
         try:
-            self._complete(work, join(parts))
+            # A batch that collate_fn makes can't be joined from parts: it is made of the samples that are left.
+            fetcher = self._fetcher
+            self._complete(work, fetcher.reading.read(work.samples) if fetcher.source.collated else join(parts))
         except TorchDaliError:
             raise
         except Exception as again:
+            let_through(again)
             raise EngineError(
                 f"a batch failed, though each of its samples passes alone: {first_line(again)}"
             ) from again
@@ -122,26 +140,35 @@ class Repair:
 
     def _diagnose(self, work: Work, index: int, key: int) -> Diagnosis:
         rows = Rows(np.array([index]), np.array([key], np.uint64))
-        alone = Work(work.step, rows, np.ones(1, np.bool_))
+        alone = Work(work.step, rows, np.ones(1, np.bool_), alone=True, warnings=work.warnings)
         encoded = self._fetcher.plan.encoded
         try:
             columns = self._read(work, rows)
         except Exception as error:
+            let_through(error)
             if _final(error, read=False):
                 raise
             return Diagnosis(error, "read")
+        max_pixels = self._fetcher.max_pixels
+        try:
+            for data in (data for name in encoded for data in columns[name]):
+                check_header(data, max_pixels)
+        except ValueError as error:
+            return Diagnosis(error, "decode")
         try:
             self._complete(alone, columns)
             return Diagnosis(columns=columns)
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             if not encoded or all(self._decodes(columns[name]) for name in encoded):
                 return Diagnosis(error, "transform")
             cause = error
         try:
-            repaired = columns | {name: [transcode(data) for data in columns[name]] for name in encoded}
+            repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
         except Exception as pillow:
+            let_through(pillow)
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")
         try:
@@ -149,6 +176,7 @@ class Repair:
         except TransformError:
             raise
         except Exception as error:
+            let_through(error)
             return Diagnosis(error, "transform")
         return Diagnosis(columns=repaired, repaired=True)
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .. import _dali
 from ..collate import Padding
-from ..errors import LoaderTimeoutError, leave_frame
+from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
@@ -58,6 +60,7 @@ class Settings:
     prefetch: int
     padding: Padding
     policy: Policy
+    max_pixels: int | None
 
 
 class Run:
@@ -71,15 +74,16 @@ class Run:
         s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
+        self._device = pass_.device
         self._busy: dict[str, Position] = {}
         self._cancel: Callable[[], None] | None = None
-        fetcher = Fetcher(s.source, pass_, s.plan)
+        fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel, self._reading = fetcher.reading.cancel, fetcher.reading
         host = HostStage(fetcher, pass_.device, workers, s.padding)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, sync=s.engine == "debug")
+            return Eager(fetcher, sync=s.engine == "debug", inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy
@@ -132,7 +136,7 @@ class Run:
         self._last = self._start(lambda: finish(second), s.prefetch, "transform")
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
-        stage = Prefetcher(source, depth, f"torchdali-{name}")
+        stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
         self._stages.append(stage)
         return stage
 
@@ -156,20 +160,20 @@ class Run:
             return last.get(timeout) if isinstance(last, Prefetcher) else next(last)
         except StopIteration:
             raise
-        except LoaderTimeoutError:  # of a sample in a worker
-            self.closed = True
-            raise
-        except TimeoutError as error:
-            where = ", ".join(
-                f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
-            )
-            raise LoaderTimeoutError(
-                f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
-            ) from error
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or interruption(error) is not None:
+                self.closed = not isinstance(last, Prefetcher)  # it is for the caller; stages in threads go on
+                raise
+            if isinstance(error, TimeoutError) and not isinstance(error, LoaderTimeoutError):  # that of a worker
+                where = ", ".join(
+                    f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
+                )
+                raise LoaderTimeoutError(
+                    f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
+                ) from error
             # Errors of samples come inside works.  This one has ended a stage, and what is left of the epoch must not
-            # look like its end; but for Ctrl-C in the caller's thread while the stages run in theirs.
-            self.closed = not (isinstance(last, Prefetcher) and isinstance(error, KeyboardInterrupt))
+            # look like its end.
+            self.closed = True
             raise
 
     def close(self) -> None:
@@ -189,6 +193,12 @@ class Run:
             stage.join(JOIN_TIMEOUT)
 
 
+def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
+    """Begin a stage in its thread."""
+    _dali.stay_on_device(device)
+    return source()
+
+
 def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: dict[str, Position]) -> Iterator[Work]:
     """Apply a stage to works; one that fails carries its error on."""
     for work in works:
@@ -197,5 +207,6 @@ def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy:
             try:
                 stage(work)
             except Exception as error:
+                let_through(error)
                 work.error = leave_frame(error)
         yield work

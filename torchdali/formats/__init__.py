@@ -1,1 +1,1 @@
-"""File formats: how files are laid out, one format per module, without DALI and without datasets."""
+"""File formats, one per module, without DALI and without datasets."""

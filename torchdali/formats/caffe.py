@@ -27,7 +27,7 @@ def _messages() -> dict[str, Message]:
     numbers = ("channels", 1), ("height", 2), ("width", 3), ("label", 5)
     return message_classes(
         {
-            # Its numbers have 32 bits: with 64, those out of range are seen and not cut.
+            # In caffe.proto these numbers have 32 bits; read with 64 bits, one out of range is found, and not cut off.
             "Datum": {
                 **{name: (number, "int64") for name, number in numbers},
                 "data": (4, "bytes"),
@@ -60,11 +60,11 @@ def caffe_sample(data: Bytes, names: Sequence[str], layout: str) -> dict[str, An
 
     Args:
         data: the message.
-        names: which of these.
-        layout: of pixels, "HWC", or "CHW" for planes in the order blue, green, red.
+        names: the fields to read.
+        layout: the layout of pixels: "HWC", or "CHW" for planes in the order blue, green, red.
 
     Raises:
-        ValueError: it is malformed, or lacks one of them.
+        ValueError: the message is malformed, or lacks a field.
     """
     found = parse(_messages()["Datum"], "Datum", data)
     numbers = [found.channels, found.height, found.width, found.label]
@@ -99,7 +99,7 @@ def caffe2_sample(data: Bytes, names: Sequence[str], label_type: str, num_labels
     """Read a sample from TensorProtos: image, uint8 [n] or [H, W, C], label by its type, and bbox, int32 [4].
 
     Raises:
-        ValueError: they are malformed, or lack one of them.
+        ValueError: the message is malformed, or lacks a field.
     """
     found = parse(_messages()["TensorProtos"], "TensorProtos", data).protos
     labels = {"none": 0, "weighted": 2}.get(label_type, 1)
@@ -162,5 +162,5 @@ def _type(tensor: Message) -> int:
 
 
 def _array(data: bytes) -> Bytes:
-    """Copy bytes into an array that can be written, as DALI wants it."""
+    """Copy bytes into a writable array, as DALI needs it."""
     return np.frombuffer(bytearray(data), np.uint8)

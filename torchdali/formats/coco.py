@@ -17,7 +17,7 @@ from ..checks import INT32
 from ..fingerprint import digest
 from .strict_json import strict_json
 
-FARTHEST = 1e6  # pixels; DALI draws an edge point by point, for hours and gigabytes where one is much longer
+FARTHEST = 1e6  # pixels; DALI draws an edge point by point, so a much longer one would take hours and gigabytes
 PARSED = (
     "annotations_file images skip_empty ratio ltrb size_threshold include_iscrowd avoid_class_remapping"
     " save_preprocessed_annotations"
@@ -29,11 +29,11 @@ class Annotations:
 
     Args:
         path: the file.
-        options: DALI's, which say what is read.
+        options: DALI's options, which say what is read.
 
     Attributes:
         files: names of the images that are read.
-        digest: of the file's bytes.
+        digest: a digest of the file's bytes.
         dropped: sentences that count the annotations that DALI leaves out.
 
     Raises:
@@ -180,15 +180,15 @@ class _Lost:
 
 
 def _numbers(values: list[Any], largest: float) -> bool:
-    """Tell whether all are numbers of at most this size; there are many of them, and these loops are C's."""
+    """Tell whether all values are numbers of at most this size; the loops run in C, since there are many values."""
     return {int, float}.issuperset(map(type, values)) and -largest <= min(values) and max(values) <= largest
 
 
 def _load(path: str) -> tuple[dict[str, Any], str]:
-    """Read a JSON file that holds an object, and give its digest too.
+    """Read the object in a JSON file, and give its digest too.
 
     Raises:
-        ValueError: it doesn't, with the offset.
+        ValueError: the file holds no object in JSON; with the offset.
     """
     if not isinstance(path, str):
         raise TypeError(f"annotations_file must be one path, got {path!r}")
@@ -204,7 +204,7 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
         document = strict_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, byte {len(text[: error.pos].encode())}: not JSON: {error.msg}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path}: an object with images and annotations was expected, got {document!r:.100}")
@@ -228,7 +228,7 @@ def run_lengths(counts: Any) -> NDArray[np.int64] | None:
         return None
     runs = np.add.reduceat((codes & 31) << 5 * digit, starts)
     runs -= np.where(codes[ends] & 16, 1 << 5 * (ends - starts + 1), 0)
-    # From the fourth on, they are differences to the one before the last.
+    # From the fourth on, each is a difference to the number two places before it.
     runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
     return None if (runs < 0).any() else runs
 
@@ -241,7 +241,7 @@ def check_preprocessed(options: Mapping[str, Any]) -> tuple[list[str], str]:
 
     Raises:
         FileNotFoundError: a file is missing.
-        ValueError: files that don't belong together; an option that the files have taken up already.
+        ValueError: the files don't belong together, or an option acts only when they are saved.
     """
     folder = options["preprocessed_annotations"]
     for name in PARSED:
@@ -269,7 +269,7 @@ def check_preprocessed(options: Mapping[str, Any]) -> tuple[list[str], str]:
 
 
 def _saved(folder: str, name: str, words: int) -> NDArray[np.int32]:
-    """Read [n, words] int32 from a file, which has n and then n entries."""
+    """Read [n, words] int32 from a file that holds n and then n entries."""
     path = os.path.join(folder, f"{name}.dat")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"COCO: {path} is missing: save the annotations with the same options")

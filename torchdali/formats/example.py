@@ -1,4 +1,4 @@
-"""Messages of tf.train.Example: lists of values by the features' names.
+"""Messages of tf.train.Example, which hold a list of values for each feature.
 
 The format: tensorflow/core/example/example.proto and feature.proto.
 """

@@ -1,4 +1,4 @@
-"""Features of tf.train.Examples, as a user writes them: a type, a shape and a default."""
+"""Features of tf.train.Examples as a user writes them: a type, a shape and a default."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Feature:
     Attributes:
         name: the feature.
         type: "bytes", "int" or "float".
-        shape: None at its start: any number.
-        default: the value where there is none, of this type and shape; None: that is an error.
+        shape: its shape; None as the first dimension: any number.
+        default: the value for examples without the feature, of this type and shape; None: such an example is an error.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Feature:
         return feature if default is None else replace(feature, default=feature._flat(default))
 
     def _flat(self, default: Any) -> Any:
-        """Give a default as one list of values; TypeError or ValueError if it has another type or length."""
+        """Give a default as a flat list of values; raise TypeError or ValueError for another type or length."""
         if self.type == "bytes":
             texts = list(default) if isinstance(default, (list, tuple)) else [default]
             if not all(isinstance(text, (str, bytes)) for text in texts):
@@ -89,7 +89,7 @@ class Feature:
         return values
 
     def _fit(self, count: int) -> tuple[int, ...]:
-        """Give the shape of so many values; FeatureError if there should be another number."""
+        """Give the shape of `count` values; raise FeatureError if there should be another number of them."""
         rest = [size for size in self.shape if size is not None]
         if len(rest) < len(self.shape) and count % math.prod(rest) == 0:
             return count // math.prod(rest), *rest
@@ -101,7 +101,7 @@ class Feature:
         )
 
     def kind(self, field: str, given: Kind | None) -> Kind:
-        """Give the kind of a field of this feature; ValueError if it can't have the given one."""
+        """Give the kind of a field of this feature; raise ValueError if it can't have the given kind."""
         if self.type == "bytes" and not self.shape:
             kind, possible = kind_of_bytes(field), BYTES_KINDS
         else:
@@ -113,7 +113,7 @@ class Feature:
         """Read the value from an example's features: uint8 [n], a number, an array, or a list of uint8 arrays.
 
         Raises:
-            FeatureError: there is none, or one of another type or length.
+            FeatureError: the feature is missing, or has another type or length.
         """
         feature = found.get(self.name)
         if feature is None and self.default is None:
@@ -143,7 +143,7 @@ _DTYPES = {"int": np.int64, "float": np.float32}
 
 
 def _shape(name: str, shape: Any, kind: str) -> tuple[int | None, ...]:
-    """Give a shape, with None for a first dimension of any size; TypeError or ValueError if it isn't one."""
+    """Give a shape, with None for a first dimension of any size; raise TypeError or ValueError if it isn't a shape."""
     if shape is None:
         return (None,)
     if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):

@@ -1,4 +1,4 @@
-"""Files and folders on local disks."""
+"""Reads files and finds folders on local disks."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import nearest_path
+from ..storage import opened
 
 
 def read_file(path: str) -> NDArray[np.uint8]:
-    """Read a file's bytes, uint8 [n].
+    """Read a file's bytes, uint8 [n], into memory that can be written: DALI copies any other, one by one.
 
     Raises:
         OSError: it can't be opened.
         ValueError: it is empty.
     """
-    with open(path, "rb", buffering=0) as file:  # a third faster than numpy.fromfile
-        data = file.read()
-    if not data:
+    file = opened(lambda: os.open(path, os.O_RDONLY))
+    try:
+        data = np.empty(os.fstat(file).st_size, np.uint8)
+        size = 0
+        while size < len(data) and (part := os.readv(file, [data.data[size:]])):
+            size += part
+    finally:
+        os.close(file)
+    if not size:
         raise ValueError("the file is empty")
-    return np.frombuffer(data, np.uint8)
+    return data[:size]
 
 
 def as_root(root: str | Path) -> str:
     """Give a folder that exists as a string.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: it doesn't exist, or is a file.
+        FileNotFoundError: it doesn't exist.
+        NotADirectoryError: it is a file.
     """
     folder = os.path.expanduser(os.fspath(root))
     if not os.path.exists(folder):

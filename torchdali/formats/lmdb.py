@@ -1,7 +1,7 @@
 """LMDB databases: values by keys, in one file.
 
-The file's format: mdb.c of LMDB 0.9.  The package lmdb reads the values; it dies where a part of the file is missing,
-so that all of the tree is checked first.
+The file's format: mdb.c of LMDB 0.9.  The package lmdb reads the values.  It crashes where a part of the file is
+missing, so the whole tree is checked first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .texts import Texts, to_bytes
 
 
 class LMDBFile:
-    """A database that was found whole, read by the numbers of its keys, which are in order.
+    """A database that was checked to be whole; values are read by the numbers of their keys, which are sorted.
 
-    It pickles, and is read in forked processes too.
+    It can be pickled, and read in forked processes.
 
     Args:
         path: the folder with data.mdb, or the file itself.
@@ -54,7 +54,7 @@ class LMDBFile:
         """Read values, uint8 [n] each.
 
         Raises:
-            ValueError: the file has changed, or is damaged at a value, which is named.
+            ValueError: the file has changed, or a value is damaged, which the message names.
             ImportError: the package lmdb is missing.
         """
         if LocalStorage(self.file).version != self._version:
@@ -86,9 +86,9 @@ class LMDBFile:
 
 
 class Database:
-    """A database that is open in this process, once for all its readers, as lmdb demands it.
+    """A database that is open in this process, once for all its readers, as lmdb demands.
 
-    A forked process goes on with its parent's: without a lock, nothing belongs to one process.
+    A forked process goes on with its parent's: without a lock, nothing in it belongs to one process.
     """
 
     def __init__(self, file: str) -> None:
@@ -104,7 +104,7 @@ class Database:
 
     @classmethod
     def of(cls, file: str) -> Database:
-        """Give the open database of a file, or open it; errors of lmdb."""
+        """Give the open database of a file, or open it; lmdb's errors pass through."""
         status = os.stat(file)
         with _opening[0]:
             known = _open.get((status.st_dev, status.st_ino))
@@ -132,7 +132,7 @@ _NONE = (1 << 64) - 1  # the root of an empty database
 _IS_BRANCH, _IS_LEAF, _IS_META = 1, 2, 8
 _IS_LARGE, _IS_DATABASE = 1, 2  # of a node's value
 _SEVERAL = 4  # of a database: values for a key
-PAGES = 1024  # that are checked at once
+PAGES = 1024  # checked at once
 
 
 class Meta(NamedTuple):
@@ -148,10 +148,10 @@ class Meta(NamedTuple):
 
 
 def check_lmdb(path: str | Path) -> tuple[str, Texts]:
-    """Check that all of a database is there; lmdb and DALI die where a part is missing.
+    """Check that a database is whole; lmdb and DALI crash where a part is missing.
 
-    All pages of its tree are read, which for images are a hundredth of the file, and the places of all values are
-    compared with the file's size.  The last page in use may be missing, as lmdb does not write pages that were freed.
+    All pages of its tree are read (for images, a hundredth of the file), and the places of all values are compared with
+    the file's size.  The last page in use may be missing, since lmdb does not write pages that were freed.
 
     Args:
         path: the folder with data.mdb, or the file itself; local.
@@ -160,7 +160,7 @@ def check_lmdb(path: str | Path) -> tuple[str, Texts]:
         the data file, and its keys in their order.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no database.
         ValueError: it is remote, damaged, cut off, empty, or has named databases or several values for a key; with
             path and offset.
     """
@@ -213,7 +213,7 @@ def _meta(storage: Storage) -> Meta:
 
 
 def _check_pages(storage: Storage, size: int, numbers: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Texts]:
-    """Give the children of some pages of the tree, and the keys of their values; ValueError as `check_lmdb`."""
+    """Give the children of some pages of the tree, and the keys of their values; errors as `check_lmdb`."""
     count = storage.size // size
     if (numbers >= count).any():
         page = int(numbers[numbers >= count][0])

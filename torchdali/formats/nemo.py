@@ -1,4 +1,4 @@
-"""NeMo's manifests of speech: a line of JSON per recording; and the sizes of WAV files."""
+"""NeMo's manifests of speech, which have a line of JSON per recording; and the sizes of WAV files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_manifest(path: str, needed: Sequence[str]) -> Iterator[Entry]:
 
     Args:
         path: the file, with an object of JSON per line.
-        needed: keys that each line must have, beside audio_filepath.
+        needed: keys that each line must have, besides audio_filepath.
 
     Raises:
         ValueError: a line that DALI would misread.
@@ -46,7 +46,7 @@ def read_manifest(path: str, needed: Sequence[str]) -> Iterator[Entry]:
                 continue
             try:
                 entry = strict_json(line.decode())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where}: not JSON: {error}") from None
             if not isinstance(entry, dict):
                 raise ValueError(f"{where}: an object was expected, got {entry!r:.100}")
@@ -74,7 +74,7 @@ STREAMED = (0, 0xFFFFFFFF)  # sizes in the header of a WAV file that was written
 
 
 def check_wav(entry: Entry) -> None:
-    """Check that a WAV file is as long as its header says; of a shorter one, DALI would read the rest.
+    """Check that a WAV file is as long as its header says; DALI would read what is left of a shorter one.
 
     Raises:
         ValueError: it is shorter, or ends before the offset.

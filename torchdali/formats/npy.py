@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ def as_npy(data: Bytes) -> NDArray[Any]:
     """Read the array of a .npy file, in this machine's byte order and in C order.
 
     Raises:
-        ValueError: not such a file, a dtype that has no tensor, or too few bytes.
+        ValueError: it is not a .npy file, has a dtype without a tensor, or another number of bytes than its header
+            says: surplus bytes before the data would shift the data.
     """
     start = data[:12].tobytes()
     if len(start) < 12 or start[:6] != b"\x93NUMPY":
@@ -27,7 +29,7 @@ def as_npy(data: Bytes) -> NDArray[Any]:
         raise ValueError(f"a .npy header of {size} bytes was expected, got {len(data)} bytes")
     shape, fortran, dtype = _npy_header(data[:size].tobytes())
     count = math.prod(shape)
-    if len(data) - size < count * dtype.itemsize:
+    if len(data) - size != count * dtype.itemsize:
         raise ValueError(
             f"{count * dtype.itemsize} bytes of {dtype} {list(shape)} were expected at offset {size}, "
             f"got {len(data) - size}"
@@ -38,17 +40,17 @@ def as_npy(data: Bytes) -> NDArray[Any]:
 
 @functools.lru_cache(64)
 def _npy_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Parse a header to (shape, Fortran order, dtype); files of a dataset mostly have equal headers."""
+    """Parse a header to (shape, Fortran order, dtype); cached, since most files of a dataset have equal headers."""
     file = io.BytesIO(header)
     version = np.lib.format.read_magic(file)
     try:
         if version == (1, 0):
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        elif version == (2, 0):
+        elif version in ((2, 0), (3, 0)):  # for numbers, both are the same; 3.0 is for field names that are not ASCII
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
         else:
-            raise ValueError(f"version {version[0]}.{version[1]} is only for dtypes with named fields")
-    except Exception as error:  # numpy takes it for Python's own text: any error of Python's parser may rise
+            raise ValueError(f"the version {version[0]}.{version[1]} is unknown")
+    except Exception as error:  # numpy parses it as Python code, so any error of Python's parser may be raised
         raise ValueError(f"a .npy header of numbers was expected: {error}") from None
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"an array of bools, integers or floats was expected, got {dtype}")
@@ -61,13 +63,18 @@ def npy_header(path: str) -> tuple[np.dtype[Any], int]:
     """Read the dtype and the number of dimensions of a .npy file, and check that it is whole.
 
     Raises:
-        ValueError: it isn't, or isn't such a file.
+        ValueError: it is cut off, or is not a .npy file.
     """
     with open(path, "rb") as file:
         if file.read(6) != np.lib.format.MAGIC_PREFIX:
             raise ValueError(f"{path} is not a .npy file")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+        size = array.offset + array.nbytes if isinstance(array, np.memmap) else 0
+        if size and size != os.path.getsize(path):
+            raise ValueError(f"{size} bytes were expected, got {os.path.getsize(path)}")
+    except OSError:
+        raise
+    except Exception as error:  # numpy parses the header as Python code: any of its parser's errors may be raised
         raise ValueError(f"{path} is not a .npy file that DALI can read: {error}") from error
     return array.dtype, array.ndim

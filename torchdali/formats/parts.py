@@ -1,4 +1,4 @@
-"""The kinds of a sample's parts by their names: which bytes are images, and how others become values."""
+"""Tells the kinds of a sample's parts by their names: which bytes are images, and how others become values."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def kind_of_bytes(field: str) -> Kind:
 
 
 def ending(name: str) -> str:
-    """Give what follows the last dot, in lower case; the name itself where there is none."""
+    """Give the part of a name after the last dot, in lower case; the whole name where there is no dot."""
     return name.lower().rpartition(".")[2]
 
 
 def component(ext: str) -> Component:
-    """Give the component for an ending, as WebDataset's own decoders have it; pickles stay bytes."""
+    """Give the component for an ending, as in WebDataset's own decoders, except that pickles stay bytes."""
     last = ending(ext)
     return Component("encoded", as_bytes) if last in IMAGES else _COMPONENTS.get(last, Component("array", as_bytes))
 
@@ -61,7 +61,7 @@ def as_kind(ext: str, kind: Kind) -> Component:
     """Give the component of an ending with another kind than usual.
 
     Raises:
-        ValueError: it has no such kind.
+        ValueError: the ending can't have this kind.
     """
     natural = component(ext)
     if kind == natural.kind:
@@ -88,7 +88,7 @@ def as_integer(data: Bytes) -> int:
     """Parse an integer in text."""
     text = data.tobytes()
     try:
-        number = int(text)
+        number = int(text)  # Python refuses more than 4,300 digits, which would take long
     except ValueError:
         raise ValueError(f"an integer in text was expected, got {_excerpt(text)}") from None
     if not -(1 << 63) <= number < 1 << 63:
@@ -109,7 +109,7 @@ def as_json(data: Bytes) -> Any:
     """Parse a JSON document."""
     try:
         return json.loads(data.tobytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"JSON was expected: {error}") from None
 
 

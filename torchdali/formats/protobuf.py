@@ -1,4 +1,4 @@
-"""Protobuf messages, from their fields: there are no generated files, which would fit one version of protobuf only."""
+"""Makes and parses protobuf messages at run time: generated files would fit only one version of protobuf."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def message_classes(messages: Mapping[str, Parts], one_of: Mapping[str, str] | N
     """Make classes of messages.
 
     Args:
-        messages: by name, their fields.  "map TYPE" is a map from strings.
-        one_of: for a message's name, the name of the choice that its fields are.
+        messages: the fields of each message, by its name.  "map TYPE" is a map from strings.
+        one_of: the name of the `oneof` that a message's fields belong to, by the message's name.
 
     Raises:
         ImportError: protobuf is not installed.
@@ -27,7 +27,7 @@ def message_classes(messages: Mapping[str, Parts], one_of: Mapping[str, str] | N
     except ImportError as error:
         raise ImportError("these records need a package: pip install torchdali[records]") from error
     kinds: Any = descriptor_pb2.FieldDescriptorProto
-    # In proto2, strings may be any bytes, as in the files of writers that don't check.
+    # In proto2, strings may be any bytes, and some writers don't check them.
     file: Any = descriptor_pb2.FileDescriptorProto(name="records.proto", package="torchdali", syntax="proto2")
 
     def add(descriptor: Any, name: str, number: int, what: str) -> Any:
@@ -67,7 +67,7 @@ def parse(message: Message, name: str, data: Bytes) -> Message:
 
     Args:
         message: its class.
-        name: what it is, for errors.
+        name: the message's name, for errors.
         data: uint8 [n].
 
     Raises:

@@ -19,7 +19,7 @@ MAGIC = 0xCED7230A
 _PART = struct.Struct("<II")  # magic, cflag << 29 | length
 _IMAGE = struct.Struct("<IfQQ")  # number of labels that follow, label, id, second id
 LONGEST = (1 << 29) - 1  # bytes of a part
-WHOLE, FIRST, MIDDLE, LAST = range(4)  # cflag: a record in which the magic number occurs is cut there
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # cflag: a record is cut into parts wherever the magic number occurs in it
 
 
 def _scan(storage: Storage) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def read_images(files: RecordFiles, numbers: Sequence[int]) -> list[Image]:
     """Read image records.
 
     Raises:
-        ValueError: a record is damaged, or isn't that of an image; with its place.
+        ValueError: a record is damaged, or holds no image; with its place.
     """
     images = []
     for record in files.read(numbers):
@@ -89,7 +89,7 @@ class Image(NamedTuple):
         data: uint8 [n], the image file.
         labels: float32 [k].
         id: the image's number.
-        several: the record was written with a list of labels, not with one.
+        several: the record was written with a list of labels, not with a single label.
     """
 
     data: Bytes
@@ -99,7 +99,7 @@ class Image(NamedTuple):
 
     @classmethod
     def of(cls, content: Bytes) -> Image:
-        """Parse a record without its headers; ValueError if it isn't that of an image."""
+        """Parse a record without its headers; raise ValueError if it holds no image."""
         if len(content) < _IMAGE.size:
             raise ValueError(f"an image's header of {_IMAGE.size} bytes was expected, got {len(content)} bytes")
         count, label, number, _ = _IMAGE.unpack_from(content.data)
@@ -111,7 +111,7 @@ class Image(NamedTuple):
 
 
 def whole(data: Bytes) -> Bytes:
-    """Give a record's content, without headers and padding, its parts put together.
+    """Give a record's content: its parts put together, without headers and padding.
 
     Raises:
         ValueError: it is damaged, or is not exactly one record.

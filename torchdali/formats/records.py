@@ -1,7 +1,7 @@
 """Files in which records lie one after the other, read by number.
 
-Where the records begin is found once and kept in a cache, 8 bytes per record; then they are read by offset, in any
-order.
+The offsets at which the records begin are found once and kept in a cache, 8 bytes per record; then records are read by
+offset, in any order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RecordFormat(NamedTuple):
     """The layout of a file of records.
 
     Attributes:
-        kind: names its indexes in the cache, with the version of their making.
+        kind: the name of its indexes in the cache, with their version.
         scan: finds the bounds of a file's records, int64 [n + 1]: where each begins, and where the last one ends;
             raises ValueError, with path and offset, for a damaged file.
-        read_index: finds them in the words of an index that another tool made, for a file of so many bytes; raises
-            ValueError where the index can't be that file's.
+        read_index: finds the bounds in the words of an index that another tool made, and the file's size in bytes;
+            raises ValueError where the index can't be that file's.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Record(NamedTuple):
 
     Attributes:
         data: uint8 [n], with headers.
-        place: where it is, for messages.
+        place: its place, for messages.
     """
 
     data: Bytes
@@ -55,7 +55,7 @@ class RecordFiles:
     """Files of records, numbered through all of them.
 
     Args:
-        format: of all files.
+        format: the format of all files.
         paths: the files: paths, URLs and patterns.
         index_paths: indexes that another tool made, one per file; None: the files are scanned.
         index_dir: the folder of our own indexes.
@@ -93,7 +93,7 @@ class RecordFiles:
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"the index {index.path} does not fit {storage.path}: {error}") from None
 
-        # Several at once where each waits for a network.
+        # Several files at once where each read waits for a network.
         with ThreadPoolExecutor(THREADS if is_remote(self.paths[0]) else 1, "torchdali-index") as threads:
             bounds = list(threads.map(find, self._storages, indexes or [None] * len(self.paths)))
         self._ends = np.cumsum([len(part) - 1 for part in bounds])
@@ -111,7 +111,7 @@ class RecordFiles:
         return range(int(self._ends[file - 1]) if file else 0, int(self._ends[file]))
 
     def bounds_of(self, file: int) -> list[int]:
-        """Give where the records of a file begin, and where the last one ends: n + 1 offsets."""
+        """Give n + 1 offsets: where each record of a file begins, and where the last one ends."""
         rows = self.rows_of(file)
         bounds: list[int] = self._bounds[rows.start + file : rows.stop + file + 1].tolist()
         return bounds
@@ -123,7 +123,7 @@ class RecordFiles:
             ValueError, OSError: as `Storage.read`.
         """
         files, own = self._locate(numbers)
-        at = np.asarray(numbers) + files  # each file has one bound more than records
+        at = np.asarray(numbers) + files  # each file has one more bound than records
         begins, ends = self._bounds[at].tolist(), self._bounds[at + 1].tolist()
         ranges = [
             (self._storages[file], begin, end - begin)
@@ -138,7 +138,7 @@ class RecordFiles:
         return f"{self.paths[file]}#{own}"
 
     def digest(self) -> str:
-        """Give a digest of the files' names below their common folder, and of where their records are."""
+        """Give a digest of the files' names below their common folder, and of their records' offsets."""
         if self._digest is None:
             self._digest = digest(below_common_folder(self.paths), self._ends, self._bounds)
         return self._digest
@@ -151,15 +151,15 @@ class RecordFiles:
 
 
 def scan(storage: Storage, header: int, walk: Callable[[bytes, int], list[int]]) -> NDArray[np.int64]:
-    """Find where the records of a file begin, and where the last one ends, int64 [n + 1].
+    """Find n + 1 offsets, int64: where each record of a file begins, and where the last one ends.
 
     Args:
         storage: the file.
         header: bytes of a record that `walk` needs.
-        walk: takes a part of the file and its offset, and gives the offsets at which the records that begin in it end.
+        walk: takes a part of the file and its offset, and gives the ends of the records that begin in it, as offsets.
 
     Raises:
-        ValueError: the file ends in a record.
+        ValueError: the file ends inside a record.
     """
     dense, sparse = (CHUNK, CHUNK) if is_remote(storage.path) else (WINDOW, WINDOW // 16)
     window, position = dense, 0
@@ -173,7 +173,7 @@ def scan(storage: Storage, header: int, walk: Callable[[bytes, int], list[int]])
                 f"{storage.path} is cut off: the record at offset {last} needs {ends[-1] - last} bytes, "
                 f"got {storage.size - last}"
             )
-        # Where records are large, only their headers are read.
+        # Of large records, only the headers are read.
         window = storage.gap if ends[-1] - position > sparse * len(ends) else dense
         found.append(np.array(ends, np.int64))
         position = ends[-1]

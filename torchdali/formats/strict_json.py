@@ -1,4 +1,4 @@
-"""JSON that DALI's parser takes too."""
+"""Parses JSON that DALI's parser takes too."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|[\d.][eE]\+?\d{3}|\d{309}")
 
 
 def strict_json(text: str) -> Any:
-    """Parse a JSON document that has nothing at which DALI's parser would end, though Python's takes it.
+    """Parse a JSON document, and refuse what Python's parser takes but DALI's would stop at.
 
     Raises:
-        ValueError: not JSON, NaN, a number above 1e308, or half a surrogate pair.
+        ValueError: it is not JSON, or holds NaN, a number above 1e308, or half a surrogate pair.
     """
     document = json.loads(text, parse_constant=_no_constant)
     if _SUSPECT.search(text):
         if re.search(r"\d{309}", text):
-            raise ValueError("a number of so many digits is too large")
+            raise ValueError("a number has too many digits")
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     return document
 

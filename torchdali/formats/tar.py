@@ -1,4 +1,4 @@
-"""Tars: where the files in them are, by their headers.
+"""Tars: finds the files in them by their headers.
 
 The formats: POSIX.1-2008 (ustar and pax), and "Basic Tar Format" in GNU tar's manual.
 """
@@ -25,9 +25,9 @@ class _File(NamedTuple):
     """A file or a link in the window that is being read.
 
     Attributes:
-        header: where its header is in the window.
-        name: from an extended header, else None.
-        link: whether it is one.
+        header: the offset of its header in the window.
+        name: its name from an extended header, else None.
+        link: it is a link.
     """
 
     header: int
@@ -48,8 +48,8 @@ def scan(tar: Storage, needed: Callable[[bytes], bool]) -> tuple[list[bytes], li
     names: list[bytes] = []
     offsets: list[int] = []
     sizes: list[int] = []
-    told: dict[bytes, bytes] = {}  # from extended headers, for the next file
-    always: dict[bytes, bytes] = {}  # and for all that follow
+    told: dict[bytes, bytes] = {}  # what extended headers say about the next file
+    always: dict[bytes, bytes] = {}  # and about all files that follow
     position, total, ended = 0, tar.size, False
     while not ended:
         begin, largest = position, CHUNK if is_remote(tar.path) else WINDOW
@@ -103,7 +103,7 @@ def scan(tar: Storage, needed: Callable[[bytes], bool]) -> tuple[list[bytes], li
                 raise ValueError("a file was expected after its extended header, got the tar's end")
             found = _names(window, files, needed)
         except ValueError as error:
-            # A wrong checksum, here or before, is the cause of whatever else is odd.
+            # If a checksum is wrong, here or before, it explains any other fault.
             _check(tar, window, begin, headers)
             raise ValueError(f"in {tar.path} at offset {position}: {error}") from None
         _check(tar, window, begin, headers)
@@ -131,7 +131,7 @@ def _pax(records: bytes) -> dict[bytes, bytes]:
     said: dict[bytes, bytes] = {}
     at = 0
     if not _PAX_KEYS.search(records):
-        return said  # mostly: a time with fractions is all there is
+        return said  # the usual case: records with nothing but a time with fractions
     while records[at : at + 1] not in (b"", b"\0"):
         digits, space, _ = records[at : at + 20].partition(b" ")
         length = int(digits) if digits.isdigit() else 0
@@ -168,7 +168,7 @@ def _names(window: bytes, files: list[_File], needed: Callable[[bytes], bool]) -
 
 
 def _check(tar: Storage, window: bytes, begin: int, headers: list[int]) -> None:
-    """Check the checksums of headers, together, since that is ten times faster; ValueError for the first wrong one."""
+    """Check the checksums of headers, all at once: ten times faster.  Raise ValueError for the first wrong one."""
     if not headers:
         return
     blocks = np.frombuffer(window, np.uint8)[np.add.outer(headers, np.arange(BLOCK))]
@@ -189,14 +189,14 @@ def _check(tar: Storage, window: bytes, begin: int, headers: list[int]) -> None:
 
 
 def check_header(tar: Storage, offset: int, header: bytes, key: str, endings: list[str], size: int) -> None:
-    """Check that the header before a part's data is that part's.
+    """Check that the header before a part's data belongs to that part.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: it belongs to another part, or is no header.
     """
     _check(tar, header, offset, [0])
     names = {to_bytes(f"{key}.{ending}").lower() for ending in endings}
-    # After an extended header, the name is cut to what fits, in some tars to ASCII.
+    # After an extended header, the name in the header is cut off to fit, and in some tars is ASCII only.
     names |= {name[:100] for name in names} | {_NOT_ASCII.sub(b"?", name)[:100] for name in names}
     if header[156] not in _FILES or _number(header[124:136]) != size or _name(header, 0).lower() not in names:
         why = "wds2idx takes long names for files" if header[156] in _EXTENSIONS else "the index is not this tar's"

@@ -1,4 +1,4 @@
-"""Strings in files: names in any bytes, and many of them in one array."""
+"""Strings in files: names of any bytes, and many strings in one array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def to_text(raw: bytes) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """Encode a name; the counterpart of `to_text`."""
+    """Encode a name; the inverse of `to_text`."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -38,7 +38,7 @@ class Texts:
 
     @classmethod
     def joined(cls, parts: Sequence[Texts]) -> Texts:
-        """Put all strings of several together, in their order."""
+        """Join the strings of several, in their order."""
         before = np.cumsum([0, *(len(part.blob) for part in parts[:-1])])
         ends = [part.ends + start for part, start in zip(parts, before, strict=True)]
         return cls(np.concatenate([part.blob for part in parts]), np.concatenate(ends))

@@ -18,7 +18,7 @@ from .records import RecordFiles, RecordFormat, scan
 Checksum = Callable[[bytes], int]
 
 _HEADER = struct.Struct("<QI")  # length, its checksum; the record's checksum follows the data
-_AROUND = 16  # bytes of a record beside its data
+_AROUND = 16  # bytes of a record besides its data
 
 
 def _scan(storage: Storage) -> NDArray[np.int64]:
@@ -60,12 +60,12 @@ TFRECORD = RecordFormat("tfrecord1", _scan, _read_index)
 def read_records(
     files: RecordFiles, numbers: Sequence[int], checksum: Checksum | None = None
 ) -> list[tuple[str, Bytes]]:
-    """Read the data of records, uint8 [n], each after its place.
+    """Yield the place and the data (uint8 [n]) of records.
 
     Args:
         files: in this format.
         numbers: the records'.
-        checksum: of data, to be compared; None: only the lengths' checksums are.
+        checksum: computes the checksum of data, to compare it; None: compare only the lengths' checksums.
 
     Raises:
         ValueError: a record is damaged, or its index is wrong.
@@ -87,7 +87,7 @@ def read_records(
     return found
 
 
-# Checksums: CRC-32C, masked since a file may hold files with checksums in them.
+# Checksums: CRC-32C, masked because a file may hold files that contain checksums.
 
 _POLYNOMIAL = 0x82F63B78
 
@@ -113,12 +113,12 @@ def length_checksums(lengths: Sequence[int]) -> NDArray[np.uint32]:
 
 
 def masked(crc: Any) -> Any:
-    """Mask a checksum, or an array of them in 32 bits, as it is in a file."""
+    """Mask a checksum, or an array of 32-bit checksums, as in a file."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def crc32c() -> Checksum:
-    """Give a function for CRC-32C.
+    """Find a function that computes CRC-32C.
 
     Raises:
         ImportError: neither google-crc32c nor crc32c is installed.

@@ -1,4 +1,4 @@
-"""Video files: lists of them, and the sizes that containers tell (Matroska, WebM, AVI, MP4 and MOV)."""
+"""Lists of video files, and the sizes in their containers' headers (Matroska, WebM, AVI, MP4 and MOV)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Its line's start and end, as they are written."""
+        """The start and end in its line, as they are written."""
         return " ".join(self.line.split()[2:])
 
 
@@ -56,7 +56,7 @@ def _is_number(text: str) -> bool:
 
 
 def check_whole(path: str) -> None:
-    """Check that a file is as long as its container says: of a shorter one, DALI would read the frames that are there.
+    """Check that a file is as long as its container says; DALI would read the frames that are left of a shorter one.
 
     Raises:
         ValueError: it is shorter, with the offset of the part that is cut off.
@@ -83,7 +83,7 @@ _ATOMS = frozenset(b"ftyp moov mdat wide free skip pnot moof mfra sidx styp uuid
 
 
 def _element(head: bytes) -> int | None:
-    """Read the bytes of an element of Matroska: an id, whose first set bit tells its length, and a size alike."""
+    """Read the size in bytes of a Matroska element; the first set bits tell the lengths of its id and its size."""
     if len(head) < 16 or not head[0]:
         return None
     start = 9 - head[0].bit_length()
@@ -96,13 +96,13 @@ def _element(head: bytes) -> int | None:
 
 
 def _chunk(head: bytes) -> int | None:
-    """Read the bytes of a chunk of RIFF."""
+    """Read the size in bytes of a RIFF chunk."""
     size = int.from_bytes(head[4:8], "little")
     return None if head[:4] != b"RIFF" or size in (0, 0xFFFFFFFF) else 8 + size + size % 2
 
 
 def _atom(head: bytes) -> int | None:
-    """Read the bytes of an atom of MP4 and MOV."""
+    """Read the size in bytes of an atom of MP4 and MOV."""
     size = int.from_bytes(head[:4], "big")
     size = int.from_bytes(head[8:16], "big") if size == 1 else size
     return size if size >= 8 and head[4:8] in _ATOMS else None

@@ -1,9 +1,9 @@
-"""Samples in tars, as WebDataset packs them: which files of a tar make a sample.
+"""Samples in tars, as WebDataset packs them: finds which files of a tar make up a sample.
 
-An index has the parts of samples, one sample after the other:
+An index lists the parts of samples, one sample after the other:
 
-    offset, size   [M] int64, where each part's data are
-    ending         [M] int32, which of the endings it has
+    offset, size   [M] int64, the place of each part's data
+    ending         [M] int32, the number of its ending among `endings`
     first          [S + 1] int64, each sample's first part
     keys, endings  strings, with key_ends and ending_ends, see `texts.Texts`
 """
@@ -68,12 +68,12 @@ def _from_headers(tar: Storage) -> Index:
 def grouped(
     tar: Storage, keys: list[bytes], endings: list[bytes], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Index:
-    """Make an index of parts that are given in their order in the file.
+    """Make an index of parts, which are given in their order in the file.
 
     Args:
         tar: the file.
-        keys, endings: for each part, its sample's key and its ending.
-        offsets, sizes: [M] int64, where its data are.
+        keys, endings: each part's key and ending.
+        offsets, sizes: [M] int64, the place of each part's data.
 
     Raises:
         ValueError: parts of a sample that do not lie together, or that have the same ending.
@@ -106,14 +106,14 @@ def grouped(
 
 
 def select(index: Index, wanted: list[list[str]]) -> NDArray[np.int64]:
-    """Find the wanted parts: int64 [parts, S], the row of each part of each sample, -1 where it has none."""
+    """Find the wanted parts: int64 [parts, S], the row of each part of each sample, -1 where the sample lacks it."""
     endings = Texts(index["endings"], index["ending_ends"])
     number_of = {endings[number]: number for number in range(len(endings))}
     samples = np.diff(index["first"])
     sample = np.repeat(np.arange(len(samples)), samples)
     rows = np.full((len(wanted), len(samples)), -1, np.int64)
     for part, alternatives in enumerate(wanted):
-        for one in reversed(alternatives):  # the first one has the last word
+        for one in reversed(alternatives):  # in reverse, so that the first alternative wins
             (found,) = np.nonzero(index["ending"] == number_of.get(one, -1))
             rows[part, sample[found]] = found
     return rows
@@ -145,12 +145,12 @@ def wds_index(file: Storage, tar: Storage) -> Index:
         raise ValueError(f"{file.path} is cut off: {int(version[1])} samples expected, got {len(lines)}")
     keys, endings, places = [], [], []
     for number, line in enumerate(lines):
-        parts = [*_WDS_PART.finditer(line)]
-        if not parts or parts[-1].end() != len(line):
+        parts = _wds_parts(line)
+        if not parts or not all(name for *_, name in parts):
             raise ValueError(
                 f"'ending offset size name' were expected in line {number + 2} of {file.path}, got {line!r}"
             )
-        for ending, offset, size, name in (part.groups() for part in parts):
+        for ending, offset, size, name in parts:
             name = _WDS_ESCAPE.sub(lambda code: bytes([int(code[1], 8)]), name)
             keys.append(name[: len(name) - len(ending) - 1])
             endings.append(ending)
@@ -163,5 +163,17 @@ def wds_index(file: Storage, tar: Storage) -> Index:
     return grouped(tar, keys, endings, table[:, 0], table[:, 1])
 
 
-_WDS_PART = re.compile(rb"(\S+) (\d+) (\d+) (.+?)(?: (?=\S+ \d+ \d+ )|$)")
+def _wds_parts(line: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Split a line into (ending, offset, size, name), in one pass over it: names may hold blanks."""
+    parts, head = [], _WDS_HEAD.match(line)
+    while head is not None:
+        following = _WDS_NEXT.search(line, head.end() + 1)  # a name has at least one character
+        stop = len(line) if following is None else following.start() - 1
+        parts.append((head[1], head[2], head[3], line[head.end() : stop]))
+        head = following
+    return parts
+
+
+_WDS_HEAD = re.compile(rb"(\S+) (\d+) (\d+) ")
+_WDS_NEXT = re.compile(rb"(?<= )(\S+) (\d+) (\d+) ")
 _WDS_ESCAPE = re.compile(rb"\\([0-7]{3})")  # tar's listing has other bytes than ASCII like this

@@ -1,4 +1,4 @@
-"""The first record of a file, or the first that is whole."""
+"""Finds the first record of a file that is not damaged."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TRIES = 16  # records that are looked at, until one is whole
+TRIES = 16  # records that are read until one is whole
 
 
 def first_whole(count: int, read: Callable[[int], T]) -> T:
-    """Read the first record, or the first of 16 that is not damaged.
+    """Read the first record that is not damaged, among the first 16.
 
     Args:
-        count: how many records there are.
-        read: reads one by its index; raises ValueError for a damaged one.
+        count: the number of records.
+        read: reads a record by its index; raises ValueError for a damaged one.
 
     Raises:
-        ValueError: the first record's, where all are damaged.
+        ValueError: all of them are damaged; the first record's error.
     """
     first: ValueError | None = None
     for index in range(min(count, TRIES)):

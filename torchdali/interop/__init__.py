@@ -1,4 +1,4 @@
-"""Datasets and transforms of other libraries, translated."""
+"""Translates datasets and transforms of other libraries."""
 
 from .torchvision_dataset import TorchvisionDataset, from_torchvision
 

@@ -1,4 +1,4 @@
-"""What to write instead of a transform of torchvision that has no counterpart here."""
+"""Advice on transforms of torchvision that have no counterpart here: the code to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def advice(transform: Any) -> str:
-    """What to write instead, as the end of a sentence: code where an operator of DALI does it."""
+    """Say what to write instead, as the end of a sentence: code, where an operator of DALI does the same."""
     name = type(transform).__name__
     if not type(transform).__module__.startswith("torchvision.transforms"):
         return "write what it does as a function f(sample, rand) over DALI batches"
@@ -17,13 +17,13 @@ def advice(transform: Any) -> str:
 
 
 def operator(transform: Any) -> str | None:
-    """An expression of DALI's operators over `image` (uint8) and `rand`; None where there is none."""
+    """Give an expression of DALI's operators over `image` (uint8) and `rand`; None where there is none."""
     code = _OPERATORS.get(type(transform).__name__)
     return None if code is None else code(transform)
 
 
 def _mixed(changed: Callable[[Any], str]) -> Callable[[Any], str]:
-    """With the transform's probability."""
+    """Apply an expression with the transform's probability."""
 
     def code(t: Any) -> str:
         return f"ndd.cast(image + rand.bernoulli({t.p:g}) * ({changed(t)} - image * 1.0), dtype=ndd.uint8)"
@@ -43,7 +43,7 @@ def _rotation(t: Any) -> str:
 def _affine(t: Any) -> str:
     return (
         f"ndd.warp_affine(image, ndd.transforms.rotation(angle={_range(t.degrees)}, center=[112, 112]), fill_value=0)"
-        "  # further ones: matrix= of ndd.transforms.scale, shear and translation"
+        "  # more of them: matrix= of ndd.transforms.scale, shear and translation"
     )
 
 
@@ -131,7 +131,7 @@ _SENTENCES = {
     "Lambda": "write what it does as a function f(sample, rand) over DALI batches",
     "LinearTransformation": "leave it out, and multiply the loader's batches by the matrix on their device",
     "MixUp": _BATCH,
-    "Pad": "put it directly in front of a RandomCrop without padding, which then pads, or leave it out",
+    "Pad": "put it directly before a RandomCrop without padding, which then pads, or leave it out",
     "RandAugment": _POLICY,
     "RandomAdjustSharpness": "in a function, mix the image with ndd.gaussian_blur(image, window_size=3) of it",
     "RandomApply": _CHANCE,
@@ -141,7 +141,7 @@ _SENTENCES = {
     "RandomIoUCrop": _DETECTION,
     "RandomOrder": "choose one order and write the transforms in it",
     "RandomPerspective": "in a function, write ndd.experimental.warp_perspective(image, matrix) with matrices of yours",
-    "RandomPhotometricDistort": "write ColorJitter with the same ranges, which is near",
+    "RandomPhotometricDistort": "write ColorJitter with the same ranges, which comes close",
     "SanitizeBoundingBoxes": _DETECTION,
     "SanitizeKeyPoints": _DETECTION,
     "ScaleJitter": "in a function, write ndd.resize(image, resize_shorter=rand.uniform(low, high))",

@@ -1,4 +1,4 @@
-"""What torchvision has at a place among its transforms: a PIL image, which Pillow resizes, or a tensor."""
+"""The image between two transforms of torchvision: a PIL image, which Pillow resizes, or a tensor."""
 
 from __future__ import annotations
 
@@ -11,48 +11,49 @@ import torch
 from ..transforms.base import mode_name
 
 Form = Literal["pil", "image", "tensor", "unknown"]
-"""PIL image, tv_tensors.Image, plain tensor; unknown behind what could not be translated."""
+"""PIL image, tv_tensors.Image or plain tensor; unknown after a transform that can't be translated."""
 
 
 @dataclass
 class Picture:
-    """An image on its way through transforms.
+    """An image on its way through torchvision's transforms.
 
     Attributes:
-        dtype: its element type; None: unknown.
+        form: the type that torchvision has here.
+        dtype: the element type; None: unknown.
     """
 
     form: Form = "pil"
     dtype: torch.dtype | None = torch.uint8
 
     def is_tensor(self) -> None:
-        """Raise where torchvision has a PIL image.
+        """Check that torchvision has a tensor here.
 
         Raises:
-            ValueError: it has.
+            ValueError: it has a PIL image.
         """
         if self.form == "pil":
             raise ValueError(
-                "it changes tensors, and the image is a PIL image here: put ToTensor(), or v2.ToImage(), in front"
+                "it changes tensors, and the image is a PIL image here: put ToTensor() or v2.ToImage() before it"
             )
 
     def mode(self, interpolation: Any) -> str:
-        """Pillow's nearest pixel is nearest-exact."""
+        """Name the interpolation; Pillow's nearest pixel is nearest-exact."""
         name = mode_name(interpolation)
         return "nearest-exact" if self.form == "pil" and name == "nearest" else name
 
     def antialias(self, antialias: bool | None) -> bool:
-        """Pillow always does, whatever the argument says."""
+        """Tell whether resizing antialiases; Pillow always does, whatever the argument says."""
         return True if self.form == "pil" else bool(antialias)
 
     def fill(self, fill: Any) -> Any:
-        """Of v2's dicts, the value for images of this form."""
+        """Give the fill value; from a dict of v2, the value for images of this form."""
         if isinstance(fill, dict):
             fill = fill.get(self._type(), fill.get("others"))
         return tuple(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else fill
 
     def target(self, dtype: Any) -> torch.dtype | None:
-        """Of v2's dicts, the dtype for images of this form; None: as it is."""
+        """Give the dtype to convert to; from a dict of v2, the one for images of this form.  None: unchanged."""
         if isinstance(dtype, dict):
             if self._type() not in dtype and "others" not in dtype:
                 raise ValueError(f"it has no dtype for {self._type().__name__}: add 'others': None")

@@ -1,4 +1,4 @@
-"""torchvision's transforms one by one: what each is in torchdali, and what the picture is behind it."""
+"""The rules of translation, one per transform of torchvision: torchdali's transforms, and the picture after it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .picture import Picture
 
 
 def name_of(transform: Any) -> str | None:
-    """The name of a class of torchvision; None for all others, subclasses among them, which may do anything."""
+    """Give the name of a torchvision transform's class; None for any other class: a subclass may do anything."""
     kind = type(transform)
     return kind.__name__ if kind.__module__.startswith("torchvision.transforms") else None
 
@@ -48,16 +48,16 @@ def _center_crop(t: Any, _: Picture) -> list[Transform]:
 def _random_crop(t: Any, at: Picture) -> list[Transform]:
     padding = None if t.padding is None else numbers(t.padding)
     if padding and is_v2(t):
-        left, right, top, bottom = padding  # as v2 keeps it, not as it takes it
+        left, right, top, bottom = padding  # v2 keeps them in another order than it takes them
         padding = (left, top, right, bottom)
     return [T.RandomCrop(_size(t.size), padding, t.pad_if_needed, at.fill(t.fill), t.padding_mode)]
 
 
 def padded_crop(pad: Any, crop: T.RandomCrop, at: Picture) -> T.RandomCrop:
-    """A Pad and the RandomCrop behind it in one.
+    """Join a Pad and the RandomCrop after it into one RandomCrop.
 
     Raises:
-        ValueError: they are not one.
+        ValueError: the crop has a padding of its own.
     """
     if crop.padding is not None or crop.pad_if_needed:
         raise ValueError("the crop has a padding of its own")
@@ -91,7 +91,7 @@ def _normalize(t: Any, at: Picture) -> list[Transform]:
     if at.dtype not in (torch.float32, None):
         raise ValueError(
             f"the image is {at.dtype} here, and Normalize takes and gives torch.float32: "
-            "write ToDtype(torch.float32, scale=True) in front"
+            "write ToDtype(torch.float32, scale=True) before it"
         )
     given = [value.tolist() if hasattr(value, "tolist") else value for value in (t.mean, t.std)]
     return [T.Normalize(numbers(given[0]), numbers(given[1]), t.inplace)]
@@ -135,7 +135,7 @@ def _to_pure_tensor(_: Any, at: Picture) -> list[Transform]:
 
 def _to_pil_image(t: Any, at: Picture) -> list[Transform]:
     if at.dtype not in (torch.uint8, None):
-        raise ValueError(f"the image is {at.dtype} here: put ToDtype(torch.uint8, scale=True) in front")
+        raise ValueError(f"the image is {at.dtype} here: put ToDtype(torch.uint8, scale=True) before it")
     if t.mode not in (None, "RGB"):
         raise ValueError(f"images are RGB: leave mode={t.mode!r} out")
     at.form = "pil"
@@ -155,7 +155,7 @@ def _convert_image_dtype(t: Any, at: Picture) -> list[Transform]:
 
 
 def _image_classification(t: Any, at: Picture) -> list[Transform]:
-    """What `weights.transforms()` gives."""
+    """Translate the preset that a model's `weights.transforms()` returns."""
     mode, antialias = at.mode(t.interpolation), at.antialias(t.antialias)
     steps: list[Transform] = [
         T.Resize(_size(t.resize_size), mode, antialias=antialias),

@@ -1,4 +1,4 @@
-"""The files and labels of torchvision's datasets."""
+"""Finds the files and labels of torchvision's datasets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from .translation import Step, Translation
 
 @dataclass
 class Samples:
-    """Of one dataset: files, labels behind their target_transform, and what is done to the images.
+    """The samples of a dataset: image files, labels, and the translated transform.
 
     Attributes:
-        steps: the translated transform; of ConcatDataset's parts that differ, the first one's.
-        problems: what can't be translated, one line each.
+        paths: the image files.
+        labels: their labels, after the dataset's target_transform.
+        steps: the translated transform; the first part's, where the parts of a ConcatDataset differ.
+        problems: one line for each thing that can't be translated.
+        classes, class_to_idx: the dataset's, or None.
     """
 
     paths: list[str]
@@ -32,11 +35,11 @@ class Samples:
 
 
 def samples_of(dataset: Any, place: str = "") -> Samples:
-    """Look into a dataset of torchvision, or a Subset or ConcatDataset of such.
+    """Find the samples of a torchvision dataset, or of a Subset or ConcatDataset of such datasets.
 
     Args:
         dataset: the dataset.
-        place: where it stands, as a prefix of its transform's name.
+        place: its place inside other datasets, as a prefix of its transform's name.
 
     Raises:
         TypeError: its samples are not (image file, label).
@@ -83,7 +86,7 @@ def _leaf(dataset: Any, place: str) -> Samples:
             "and put what else it does into a function f(sample, rand) over DALI batches"
         )
     if any(isinstance(label, tuple) for label in labels):
-        problems.append(f"{place}target_type: there are several labels a sample: choose one")
+        problems.append(f"{place}target_type: there are several labels per sample: choose one")
     translation = Translation()
     translation.add(transform, f"{place}{word}")
     problems += [line for missing in translation.missing for line in missing.lines()]
@@ -98,7 +101,7 @@ def _leaf(dataset: Any, place: str) -> Samples:
 
 
 def _transforms_of(dataset: Any) -> tuple[Any, Any, str]:
-    """(transform, target_transform, the attribute's name): most datasets use two attributes, some the joint one."""
+    """Find (transform, target_transform, the attribute's name): most datasets use two attributes, some a joint one."""
     from torchvision.datasets.vision import StandardTransform
 
     joint = getattr(dataset, "transforms", None)
@@ -110,7 +113,7 @@ def _transforms_of(dataset: Any) -> tuple[Any, Any, str]:
 
 
 def _unwrapped(dataset: Any) -> Any:
-    """Without the wrapping of `wrap_dataset_for_transforms_v2`."""
+    """Undo `wrap_dataset_for_transforms_v2`."""
     from torchvision.tv_tensors._dataset_wrapper import VisionDatasetTVTensorWrapper
 
     return dataset._dataset if isinstance(dataset, VisionDatasetTVTensorWrapper) else dataset
@@ -123,7 +126,7 @@ def _is_plain_loader(loader: Any) -> bool:
 
 
 def _targets(labels: list[Any], target_transform: Callable[[Any], Any] | None) -> list[Any]:
-    """Labels behind the target_transform, which is called once for each label that is a plain value."""
+    """Apply the target_transform to the labels; it is called once for each different label that is a plain value."""
     if target_transform is None:
         return labels
     known: dict[Any, Any] = {}
@@ -145,7 +148,7 @@ def _targets(labels: list[Any], target_transform: Callable[[Any], Any] | None) -
 
 
 def _owner(dataset: Any) -> str | None:
-    """The class of torchvision whose `__getitem__` is used; None: it is of someone else."""
+    """Name the class of torchvision whose `__getitem__` is used; None: it is a class outside torchvision."""
     for kind in type(dataset).__mro__:
         if "__getitem__" in vars(kind):
             return kind.__name__ if kind.__module__.startswith("torchvision.datasets.") else None
@@ -186,7 +189,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _begins_with(dataset: Any, path: Any, label: Any) -> bool:
-    """Whether a dataset, without its transforms, gives this image and label first."""
+    """Tell whether a dataset, without its transforms, gives this image and label first."""
     from torchvision.datasets.folder import pil_loader
 
     plain = copy.copy(dataset)
@@ -219,7 +222,7 @@ def _columns(paths: str, labels: str) -> Callable[[Any], _Files]:
 
 
 def _one_of(targets: Sequence[Sequence[Any]], n: int) -> Sequence[Any]:
-    """The labels of the only target type; tuples of several."""
+    """Give the labels of the only target type; tuples, where there are several types."""
     return [None] * n if not targets else targets[0] if len(targets) == 1 else list(zip(*targets, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""torchvision's datasets of image files, with their transforms, for DALI."""
+"""Reads torchvision's datasets of image files, with their transforms, through DALI."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class TorchvisionDataset(FileDataset):
     """Image files and labels of a torchvision dataset; made by `from_torchvision`.
 
     Attributes:
-        transform: its transform in torchdali's words, or None; a loader uses it where it is given no other.
-        targets: the labels, one a file, behind the dataset's target_transform.
-        classes, class_to_idx: of the dataset, or None.
+        transform: its transform, translated to torchdali's, or None; a loader uses it unless it is given another one.
+        targets: the labels, one per file, after the dataset's target_transform.
+        classes, class_to_idx: the dataset's own, or None.
     """
 
     def __init__(
@@ -37,22 +37,22 @@ class TorchvisionDataset(FileDataset):
 
 
 def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> TorchvisionDataset:
-    """A dataset of torchvision, and its transform, for torchdali's loader: the same training input through DALI.
+    """Translate a torchvision dataset and its transform for torchdali's loader: the same training input through DALI.
 
         loader = torchdali.DataLoader(torchdali.from_torchvision(dataset), batch_size=256, shuffle=True)
 
     Args:
         dataset: a dataset of torchvision whose samples are image files with one label each (ImageFolder,
-            DatasetFolder, ImageNet, Places365, Flowers102, Food101 and the others), or any that has `samples` of
-            (path, label); a Subset or ConcatDataset of such.
+            DatasetFolder, ImageNet, Places365, Flowers102, Food101 and the others), or any dataset with `samples` of
+            (path, label); or a Subset or ConcatDataset of such datasets.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
 
-    The transform may be of v1 or v2, nested, a `nn.Sequential`, or a model's `weights.transforms()`.  The
-    target_transform is called once for each different label, here, and must give the same for the same label.
+    The transform may be of v1 or v2, nested, an `nn.Sequential`, or a model's `weights.transforms()`.  The
+    target_transform is called here, once for each different label, and must give equal results for equal labels.
 
-    Batches have torchvision's values up to what differs between the libraries:
+    Batches have torchvision's values, but for these differences between the libraries:
 
-        resizing      of PIL images is Pillow's: uint8 values differ by 2 at most, in under 1 % of them.  Behind a
+        resizing      of PIL images is Pillow's: uint8 values differ by 2 at most, in under 1 % of them.  After a
                       v2.ToImage they are equal.  Nearest-neighbour resizing takes another pixel here and there
         colours       of PIL images are Pillow's: contrast, saturation and grey differ by 1 at most, hue by about 10
         orientation   EXIF orientation is applied; torchvision does not
@@ -61,8 +61,9 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
                       global generators
 
     Raises:
-        TypeError: samples are not (image file, label).
-        ValueError: something has no counterpart: one line for each transform and argument, with what to write instead.
+        TypeError: the samples are not (image file, label).
+        ValueError: something has no counterpart; the message has a line for each transform and argument, with what to
+            write instead.
     """
     if isinstance(dataset, MapDataset):
         raise TypeError(f"from_torchvision takes a dataset of torchvision, and {type(dataset).__name__} is one already")
@@ -87,7 +88,7 @@ def _explanation(dataset: Any, problems: list[str], steps: Sequence[Any]) -> str
     lines = "\n".join(f"  {line}" for line in problems)
     return (
         f"from_torchvision cannot translate {many} of {type(dataset).__name__}:\n{lines}\n"
-        "Change these; or take them out of the dataset's transform, and write the whole of it for the loader, with "
-        "functions f(sample, rand) behind Decode() where they stood:\n"
+        "Change these; or leave them out of the dataset's transform, and give the loader the whole transform, with "
+        "functions f(sample, rand) after Decode() in their places:\n"
         f"  transform=Compose({list(steps)})"
     )

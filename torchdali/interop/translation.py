@@ -1,7 +1,7 @@
-"""torchvision's transforms as torchdali's: each with all of its parameters, or named as one that has no counterpart.
+"""Translates torchvision's transforms to torchdali's, with all parameters, and names those that have no counterpart.
 
-What a transform of torchvision does depends on what it gets: a PIL image, which Pillow resizes, or a tensor, of uint8
-or of floats.  So the translation follows a picture from the file through the transforms.
+What a transform of torchvision does depends on its input: a PIL image, which Pillow resizes, or a tensor of uint8 or of
+floats.  So the translation follows a picture from the file through the transforms.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Missing:
         return f"<{_title(self.transform)}>"
 
     def lines(self) -> Iterator[str]:
-        """It and those inside it, one line each."""
+        """Yield one line for this transform, and one for each inside it."""
         yield f"{self.place} {_short(self.transform)}: {self.reason}"
         for missing in self.inner:
             yield from missing.lines()
@@ -46,7 +46,7 @@ class Translation:
 
     Attributes:
         steps: torchdali's transforms, with `Missing` where there is none.
-        at: what torchvision has behind them.
+        at: the picture that torchvision has after them.
     """
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Translation:
         return [step for step in self.steps if isinstance(step, Missing)]
 
     def transforms(self) -> list[Transform]:
-        """The translated steps; what only prepares a Normalize is left to it.
+        """Give the translated steps, without a conversion that only prepares a Normalize.
 
-        A Normalize of torchdali takes uint8 and scales it to [0, 1] itself, in one pass.
+        torchdali's Normalize takes uint8 and scales it to [0, 1] itself, in one pass.
         """
         found: list[Transform] = []
         dtype = before = torch.uint8
@@ -77,8 +77,8 @@ class Translation:
         """Translate a transform of torchvision, or a container of them.
 
         Args:
-            transform: a transform, nested as it may be; None is nothing.
-            place: where it stands, for messages.
+            transform: a transform, which may be nested; None does nothing.
+            place: its place, for messages.
         """
         if transform is None or _does_nothing(transform):
             return
@@ -104,7 +104,7 @@ class Translation:
             self.steps.append(Missing(place, transform, advice(transform)))
 
     def part(self, transforms: Iterable[Any], place: str) -> tuple[list[Step], bool]:
-        """What some transforms are on their own, and whether torchvision has another kind of picture behind them."""
+        """Translate some transforms on their own, and tell whether the picture after them is of another kind."""
         outer, self.steps, before = self.steps, [], replace(self.at)
         for i, each in enumerate(transforms):
             self.add(each, f"{place}[{i}]")
@@ -112,12 +112,12 @@ class Translation:
         return inner, self.at != before
 
     def _miss(self, missing: Missing) -> None:
-        """What comes behind it is not checked against what it may have given."""
+        """Add a transform that can't be translated; the picture after it is unknown, so later checks pass."""
         self.steps.append(missing)
         self.at = Picture("unknown", None)
 
     def _with_pad_in_front(self, crop: list[Transform]) -> list[Transform]:
-        """The crop takes over a Pad, which is nothing by itself here."""
+        """Join a Pad into the RandomCrop after it: a Pad alone has no counterpart here."""
         pad = self.steps[-1] if self.steps else None
         if isinstance(pad, Missing) and name_of(pad.transform) == "Pad" and isinstance(crop[0], T.RandomCrop):
             try:
@@ -133,11 +133,11 @@ def _is_sequential(transform: Any) -> bool:
 
 
 def _title(transform: Any) -> str:
-    return str(getattr(transform, "__name__", type(transform).__name__))  # a function's, a class's
+    return str(getattr(transform, "__name__", type(transform).__name__))  # of a function, else of the class
 
 
 def _short(transform: Any) -> str:
-    if name_of(transform) in _CONTAINERS:  # what is inside has lines of its own
+    if name_of(transform) in _CONTAINERS:  # the transforms inside have lines of their own
         return f"{_title(transform)}({f'p={transform.p}' if hasattr(transform, 'p') else ''})"
     if hasattr(transform, "__name__"):
         return _title(transform)
@@ -150,7 +150,7 @@ _CHANCES = (
     "RandomHorizontalFlip RandomInvert RandomPerspective RandomPhotometricDistort RandomPosterize RandomSolarize "
     "RandomVerticalFlip RandomZoomOut"
 ).split()
-# These only tell v2 what an image is made of, or act on boxes and key points, which these samples do not have.
+# These only tell v2 how an image is stored, or act on boxes and key points, which these samples do not have.
 _NO_PIXELS = "Identity RGB ClampBoundingBoxes ClampKeyPoints ConvertBoundingBoxFormat SetClampingMode".split()
 
 

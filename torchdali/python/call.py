@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import leave_frame
+from ..errors import leave_frame, let_through
 from ..seeding import preserved
 from ..source import Failed
 
@@ -19,6 +19,7 @@ def call(method: Callable[[Any, Callable[[int], None]], T], request: Any) -> T |
         with preserved():
             return method(request, seen.append)
     except Exception as error:
+        let_through(error)
         return failed(_not_stopping(leave_frame(error)), seen[-1] if seen else None)
 
 

@@ -35,6 +35,7 @@ class SampleSource(PythonSource):
     """
 
     endless = True
+    collates = False
 
     def __init__(
         self,

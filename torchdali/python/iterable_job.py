@@ -10,11 +10,12 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..batch import Kind
-from ..errors import StateMismatchError, leave_frame
+from ..batch import Columns, Kind
+from ..errors import StateMismatchError, leave_frame, let_through
 from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
+from .collating import WHOLE, Collating
 from .digest import digest_of
 from .sample import Description, Structure
 from .snapshot import Carried, Standing
@@ -108,6 +109,8 @@ class IterableJob:
         shard: how workers and ranks share it, see `IterableSource`.
     """
 
+    collating: Collating | None = None  # puts a batch together, where the user's function does
+
     def __init__(self, dataset: Any, shard: str) -> None:
         self.dataset = dataset
         self._shard = shard
@@ -165,7 +168,9 @@ class IterableJob:
             aside._met, aside._initial = self._met, self._initial
             aside._begin(request.part, Standing(), progress)
             sample = aside._peek(progress)
-        return None if sample is _NOTHING else Description(Structure.of(sample, request.fields))
+        if sample is _NOTHING:
+            return None
+        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields))
 
     def _peek(self, progress: Callable[[int], None]) -> Any:
         """Look at the next sample that can be made; the errors before it come where it is read."""
@@ -188,7 +193,7 @@ class IterableJob:
             failed, self._failed = self._failed, None
             raise failed
         structure = request.description.structure
-        rows: list[list[Any]] = []
+        rows: list[Any] = []
         last: deque[Any] = deque(maxlen=_LAST)
         while len(rows) < request.batch_size and not self._ended:
             progress(self._taken)
@@ -199,11 +204,20 @@ class IterableJob:
             else:
                 last.append(sample)
                 if self._mine():
-                    rows.append(structure.values(sample))
+                    rows.append(sample if self.collating is not None else structure.values(sample))
+        columns = self._columns(structure, rows)
         uneven = self._ended or self._pass_others(progress, last)
         self._ended = uneven
         self._open = not self._ended
-        return Answer(structure.columns(rows), IterableNote(self._standing(last), bool(self._asked), uneven))
+        return Answer(columns, IterableNote(self._standing(last), bool(self._asked), uneven))
+
+    def _columns(self, structure: Structure, rows: list[Any]) -> Columns:
+        if self.collating is None:
+            return structure.columns(rows)
+        assert self._part is not None
+        part = self._part
+        alone = part.rank * part.num_workers + part.worker
+        return self.collating.columns(rows, part.seed, part.key, alone, self._taken)
 
     def _described(self, request: IterableRead) -> bool:
         """Whether the pass was begun to describe its first sample."""
@@ -258,6 +272,7 @@ class IterableJob:
         except StopIteration:
             return True
         except Exception as error:  # it belongs to the next batch: this one is whole
+            let_through(error)
             self._failed = error
         return False
 

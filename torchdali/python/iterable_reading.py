@@ -109,7 +109,7 @@ class IterableReading(Reading):
         # The ranks after this one may have had a sample less: all of them drop such a batch, or none.
         if note.uneven and self._pass.drop_last and ranks > 1 and self._shard != "none":
             return {}
-        return columns
+        return self._source.received(columns)
 
     def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
         snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)

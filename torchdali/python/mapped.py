@@ -11,8 +11,10 @@ from torch.utils.data import ConcatDataset, Subset
 from ..fingerprint import digest
 from ..order import Rows
 from ..source import Pass, Reading
+from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
+from .sample import Description
 from .source import PythonSource
 
 
@@ -57,6 +59,9 @@ class PythonDataset(PythonSource):
 
     def job(self) -> MapJob:
         return MapJob(self.dataset)
+
+    def _describe(self) -> Description | None:
+        return Description(WHOLE) if self.collated else super()._describe()
 
     def describe_request(self, worker: int) -> MapDescribe:
         return MapDescribe(self._names)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from torch.utils.data import Subset
+
+from ..errors import let_through
 from ..seeding import seeded
 from ..workers import Answer
+from .collating import Collating
 from .sample import Description, Structure
 from .values import BYTES
 
@@ -42,19 +46,46 @@ class MapRead(NamedTuple):
 
 
 class MapJob:
-    """Reads samples of a map-style dataset, each from generators that are seeded for it."""
+    """Reads samples of a map-style dataset, each from generators that are seeded for it.
+
+    A dataset with `__getitems__` makes the samples of a batch together, from generators seeded for the first of them.
+
+    Attributes:
+        collating: puts a batch together, where the user's function does.
+    """
+
+    collating: Collating | None = None
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
-        rows = []
-        for index, sample in zip(request.indices, request.keys, strict=True):
-            progress(index)
-            seeded(request.seed, request.key, sample)
-            rows.append(request.structure.values(self.dataset[index]))
-        return Answer(request.structure.columns(rows))
+        rows, structure = [], request.structure
+        for sample in self._samples(request, progress):
+            rows.append(sample if self.collating is not None else structure.values(sample))
+        if self.collating is not None:
+            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
+        return Answer(structure.columns(rows))
+
+    def _samples(self, request: MapRead, progress: Callable[[int], None]) -> Iterator[Any]:
+        """Make the samples of a request: one by one, or all at once where the dataset has its own way to."""
+        fetch = _many(self.dataset)
+        if fetch is None:
+            for index, key in zip(request.indices, request.keys, strict=True):
+                progress(index)
+                seeded(request.seed, request.key, key)
+                yield self.dataset[index]
+            return
+        progress(request.indices[0])
+        seeded(request.seed, request.key, request.keys[0])
+        samples = list(fetch(request.indices))
+        if len(samples) != len(request.indices):
+            raise ValueError(
+                f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
+                f"{len(request.indices)} indices, got {len(samples)}"
+            )
+        yield from samples
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
@@ -63,7 +94,8 @@ class MapJob:
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
                 structure = Structure.of(self._sample(other, progress), request.fields)
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {
                 leaf.form.kind
@@ -79,9 +111,23 @@ class MapJob:
             progress(other)
             seeded(0, 0, other)
             try:
-                return self.dataset[other]
-            except Exception:
+                return self._one(other)
+            except Exception as error:
+                let_through(error)
                 continue
         progress(index)
         seeded(0, 0, index)
-        return self.dataset[index]
+        return self._one(index)
+
+    def _one(self, index: int) -> Any:
+        fetch = _many(self.dataset)
+        return self.dataset[index] if fetch is None else fetch([index])[0]
+
+
+def _many(dataset: Any) -> Callable[[list[int]], Any] | None:
+    """The dataset's own way to make many samples at once; torch's Subset has one only if what it is of has one."""
+    inner = dataset
+    while type(inner) is Subset:
+        inner = inner.dataset
+    own = callable(getattr(inner, "__getitems__", None))
+    return dataset.__getitems__ if own else None

@@ -30,7 +30,7 @@ class LocalReading(Reading):
         answer = self._answer(rows)
         if isinstance(answer, Failed):
             raise answer.error
-        return answer.columns
+        return self._source.received(answer.columns)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         for some in rows:
@@ -38,8 +38,9 @@ class LocalReading(Reading):
             if isinstance(answer, Failed):
                 yield answer
                 continue
-            if size_of(answer.columns) >= self._smallest:
-                yield answer.columns
+            columns = self._source.received(answer.columns)
+            if size_of(columns) >= self._smallest:
+                yield columns
             if isinstance(answer.note, EpochEnd):
                 return
 
@@ -70,8 +71,9 @@ class PooledReading(Reading):
                 if result.error is not None:
                     yield failure_of(result)
                     continue
-                if size_of(result.columns) >= self._smallest:
-                    yield Lent(result.columns, result.release)
+                columns = self._source.received(result.columns)
+                if size_of(columns) >= self._smallest:
+                    yield Lent(columns, result.release)
                 else:
                     result.release()
                 if isinstance(result.note, EpochEnd):
@@ -86,7 +88,7 @@ class PooledReading(Reading):
         (result,) = self._single.run([Task(0, self._request(rows))])
         if result.error is not None:
             raise failure_of(result).error
-        return result.columns
+        return self._source.received(result.columns)
 
     def cancel(self) -> None:
         self._pool.cancel()

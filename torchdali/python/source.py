@@ -14,6 +14,7 @@ from ..order import Endless, Order
 from ..source import Failed, Source
 from ..workers import Job, Task
 from .call import call, failed
+from .collating import BATCH, Collating, collated
 from .pools import Pools, WorkerOptions
 from .sample import Description, Structure
 
@@ -30,6 +31,8 @@ class PythonSource(Source):
     """
 
     described = False
+    collates = True  # it can have a `collate_fn`
+    collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
     def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
@@ -73,8 +76,33 @@ class PythonSource(Source):
             raise ValueError("the dataset is empty")
         bound = copy.copy(self)
         bound._warned = set()
-        bound._pools = Pools(WorkerOptions.of(options), bound.job())
+        bound.collating = Collating.of(options)
+        if bound.collating is not None:
+            self._check_collating(options)
+            bound._description = None
+        job: Any = bound.job()
+        job.collating = bound.collating
+        bound._pools = Pools(WorkerOptions.of(options), job)
         return bound
+
+    def _check_collating(self, options: Options) -> None:
+        name = type(self).__name__
+        if not self.collates:
+            raise ValueError(f"{name} puts its samples together itself: leave {options.collated} out")
+        if self._names is not None or self.ragged:
+            raise ValueError(
+                f"fields= and ragged= of {name} name the values of samples, and {options.collated} makes batches "
+                "without: leave them out"
+            )
+
+    @property
+    def collated(self) -> bool:  # type: ignore[override]
+        """Whether the user's code makes whole batches."""
+        return self.collating is not None
+
+    def received(self, columns: Columns) -> Columns:
+        """The columns of an answer of the job, for the engine."""
+        return columns if self.collating is None else collated(columns)
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         if not self.endless:
@@ -120,7 +148,7 @@ class PythonSource(Source):
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
-            found = self._describe_here() if self.inline else self._describe_in_workers()
+            found = self._describe()
             if found is None:
                 raise ValueError("the iterable is empty: it gave no sample")
             kinds = found.structure.kinds
@@ -128,6 +156,9 @@ class PythonSource(Source):
                 raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
             self._description = found
         return self._description
+
+    def _describe(self) -> Description | None:
+        return self._describe_here() if self.inline else self._describe_in_workers()
 
     def _describe_here(self) -> Description | None:
         found: Description | Failed | None = call(self.pools.job.describe, self.describe_request(0))
@@ -182,6 +213,8 @@ class PythonSource(Source):
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""
+        if self.collated:
+            return batch[BATCH].value
         beside = set(ALWAYS) & set(self._names or ())
         return tuple(batch.values()) if beside else self.structure.rebuild(batch)
 

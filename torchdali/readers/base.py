@@ -1,4 +1,4 @@
-"""The base of native readers: DALI's own readers as stateful iterable datasets, whose state is derived."""
+"""The base of native readers: DALI's own readers as iterable datasets, whose state follows from the position."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import _dali
+from .. import _dali, distributed
 from ..batch import Column, Columns, Kind
 from ..checks import integer
 from ..errors import StateMismatchError
 from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
+from ..options import Options
 from ..readers import native
-from ..source import Pass
+from ..source import Pass, Source
 from .options import check_options
 from .shards import ReaderOrder, ShardedReading
 from .standalone import Standalone
 
-FEWEST_ROWS = 256  # a call of dynamic mode costs as much as copying so many small records
-SMALL_BYTES = 4 << 20  # of rows that are read at once beyond those that a batch needs
+FEWEST_ROWS = 256  # a call of dynamic mode costs as much as copying this many small records
+SMALL_BYTES = 4 << 20  # the limit, in bytes, of rows that are read at once beyond a batch's own
 
 Shuffle = Literal["full", "window"] | bool
 
@@ -34,7 +35,7 @@ class Output(NamedTuple):
     Attributes:
         name: the field's default name.
         kind: what it holds.
-        convert: makes a value from a sample's array; None: as it is, and numbers from arrays of one element.
+        convert: makes a value from a sample's array; None: the array itself, or its one element for a number.
         uniform: all samples are known to have one shape.
     """
 
@@ -47,34 +48,36 @@ class Output(NamedTuple):
 class Reader(Standalone):
     """Any reader of DALI's dynamic mode as a stateful `IterableDataset`.
 
-    A loader takes it like a map-style dataset: `DataLoader(Reader(...), batch_size=...)`.  Iterated by itself it gives
-    the samples of this rank, one by one, as tuples of torch tensors (files still encoded, uint8 [n]).  In both cases
-    the order, and so the state, is a function of (seed, epoch, position).
+    A loader takes it like a map-style dataset: `DataLoader(Reader(...), batch_size=...)`.  Iterated without a loader,
+    it gives the samples of this rank, one by one, as tuples of torch tensors (files still encoded, uint8 [n]).  In both
+    cases the order, and so the state, is a function of (seed, epoch, position).
 
     Args:
         reader: a class such as `ndd.readers.File`.
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
-        kinds: the kinds of fields where their names do not tell them, such as `{"photo": "encoded"}`.
+        kinds: the kinds of fields whose names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
-            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
-        seed: of the order; None: the loader's.
-        virtual_shards: read so many shards, divided among the ranks.  A multiple of every world size with which the
-            job shall go on in mid-epoch; each costs a thread and the reader's memory for paths.  None: one per rank.
-        options: DALI's, under DALI's names.
+            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time; in each epoch, a rank
+            reads other shards, as (seed, epoch) says.
+        seed: the order's seed; None: the loader's.
+        virtual_shards: the number of shards, which are divided among the ranks: a multiple of every world size with
+            which the job may go on in mid-epoch.  Each costs a thread and the reader's memory for paths.  None: one
+            per rank.
+        options: DALI's options, under DALI's names.
 
     A subclass may define `describe`, `check` and `native_options`.
 
     Attributes:
-        contents: digests of the data that options name (a folder, a list, a file), by option: a fingerprint takes
+        contents: digests of the data that options name (a folder, a list, a file), by option: the fingerprint takes
             them instead of the option's text.
 
     Raises:
-        ValueError: an option that is set here, or that can't be.
+        ValueError: an option that torchdali sets itself, or an invalid value.
         TypeError: an option that the reader doesn't have.
     """
 
-    total_bytes = 0  # of all samples on disk, if that is known
-    full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers take it and do nothing
+    total_bytes = 0  # the size of all samples on disk, if it is known
+    full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers accept and ignore it
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
 
@@ -112,21 +115,21 @@ class Reader(Standalone):
     # What a subclass defines; `__init__` calls `describe` and then `check`
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
-        """Give the outputs for `options`, the first of the two hooks.
+        """Describe the outputs for `options`; the first of the two hooks.
 
-        `options`, `shuffle`, `seed` and `virtual_shards` are set; `fields` and `kinds` are not, and follow from the
+        `options`, `shuffle`, `seed` and `virtual_shards` are set.  `fields` and `kinds` are not: they follow from the
         outputs.
 
         Args:
-            fields: names as the user wrote them; none where there are none.
+            fields: names as the user wrote them; empty where the user wrote none.
         """
         return [Output(name, kind_of_bytes(name)) for name in fields if name not in BESIDE]
 
     def check(self) -> None:
-        """Refuse faults that DALI would let through, or die of, as far as a look at the files shows them.
+        """Refuse faults that DALI would let through or die of, as far as a look at the files shows them.
 
-        The second hook: everything is set.  A reader that finds its files by an option sets `contents`, and one that
-        knows their bytes, `total_bytes`.
+        The second hook: everything is set.  A reader that finds its files by an option sets `contents`; a reader that
+        knows their size sets `total_bytes`.
         """
 
     @property
@@ -135,7 +138,7 @@ class Reader(Standalone):
         return str(self._class.__name__)
 
     def native_options(self) -> dict[str, Any]:
-        """Give the options as DALI takes them, whenever it opens the files."""
+        """Give the options as DALI takes them; called each time DALI opens the files."""
         return self.options
 
     # Fields
@@ -146,7 +149,7 @@ class Reader(Standalone):
         names = name_parts(fields, [output.name for output in self.outputs], ALWAYS)
         check_kinds(kinds, names)
         self.outputs = [
-            # Another kind than the natural one takes DALI's values as they are.
+            # A field of another kind than the natural one takes DALI's values unchanged.
             Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
             for name, output in zip(names, self.outputs, strict=True)
         ]
@@ -157,7 +160,7 @@ class Reader(Standalone):
         """Make the columns of some rows from DALI's outputs.
 
         Raises:
-            ValueError: another number of outputs than fields, or values of another kind than the field's.
+            ValueError: there are more or fewer outputs than fields, or values of another kind than the field's.
         """
         if len(outputs) != len(self.outputs):
             raise ValueError(f"{self.name} has {len(outputs)} outputs here, and fields names {len(self.outputs)}")
@@ -173,14 +176,37 @@ class Reader(Standalone):
     def __len__(self) -> int:
         """Count the samples of an epoch, over all ranks."""
         if self._length is None:
-            with _dali.context(1, torch.device("cpu")):
-                self._length = int(self.make(0, 1, 1, 0, 1, torch.device("cpu")).get_metadata()["epoch_size"])
-            if not self._length:
-                raise ValueError(f"{self.name} finds no samples in {self._where()}")
+            self._length = self._count_samples(None)
         return self._length
 
+    def _count_samples(self, device: str | int | torch.device | None) -> int:
+        """Let DALI count, on a loader's device where the reader needs a GPU."""
+        place = torch.device("cpu")
+        if self.place(torch.device("cuda")).type == "cuda":
+            place = distributed.resolve_device(device)
+        with _dali.Session(1, place):
+            count = int(self.make(0, 1, 1, 0, 1, place).get_metadata()["epoch_size"])
+        if not count:
+            raise ValueError(f"{self.name} finds no samples in {self._where()}")
+        return count
+
+    def bind(self, options: Options) -> Source:
+        if self._length is None:
+            self._length = self._count_samples(options.device)
+        return super().bind(options)
+
+    # Place
+
+    def place(self, device: torch.device) -> torch.device:
+        """Give where DALI reads for a loader on a device: on the CPU, where it can."""
+        return torch.device("cpu") if "cpu" in native.reader_devices(self._class) else device
+
+    def numbers(self) -> frozenset[int]:
+        """Give the outputs, by their place, that hold one number per sample."""
+        return frozenset(i for i, output in enumerate(self.outputs) if output.kind == "number")
+
     def rows_at_once(self, rows: int) -> int:
-        """Give how many rows to ask DALI for where a batch takes `rows`: several batches' where samples are small."""
+        """Give the number of rows to ask DALI for, where a batch takes `rows`: more than that for small samples."""
         if not self.total_bytes:
             return rows
         return max(rows, min(FEWEST_ROWS, SMALL_BYTES * len(self) // self.total_bytes))
@@ -189,7 +215,7 @@ class Reader(Standalone):
         """Give the number of shards that the epoch is made of.
 
         Raises:
-            ValueError: `virtual_shards` is not a multiple of the number of ranks, or there are more than samples.
+            ValueError: `virtual_shards` is not a multiple of the number of ranks, or some shards would be empty.
         """
         shards = world_size if self.virtual_shards is None else self.virtual_shards
         if shards % world_size:
@@ -203,7 +229,7 @@ class Reader(Standalone):
     def order(self, shuffle: bool = False, sampler: Any = None) -> ReaderOrder:
         if shuffle or sampler is not None:
             raise ValueError(
-                f'{self.name} reads in an order of its own: write shuffle="full" or shuffle="window" there'
+                f'{self.name} reads in an order of its own: write shuffle="full" or shuffle="window" at the reader'
             )
         return ReaderOrder(len(self), self._order_name)
 
@@ -215,7 +241,7 @@ class Reader(Standalone):
     def fingerprint(self) -> str:
         """Hash the reader and its options.
 
-        Files count by their names below their common folder, which may move, and lists of files by what is in them.
+        Files count by their names below their common folder, which may move, and lists of files by their contents.
         """
         if self._fingerprint is None:
             options = dict(sorted({**portable(self.options), **self.contents}.items()))
@@ -234,7 +260,7 @@ class Reader(Standalone):
         devices = native.reader_devices(self._class)
         if "cpu" not in devices and device.type == "cpu":
             raise ValueError(f"DALI's {self.name} reads on a GPU only: write device='cuda' at the DataLoader")
-        shuffled: dict[str, Any] = {"seed": 1}  # of the order in which a window is first filled
+        shuffled: dict[str, Any] = {"seed": 1}  # the seed of the order in which a window is first filled
         if self.shuffle == "full":
             shuffled |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": generator}
         else:
@@ -256,18 +282,18 @@ class Reader(Standalone):
         return ", ".join(f"{name}={value!r:.200}" for name, value in self.options.items())
 
     def explain(self, error: StateMismatchError) -> StateMismatchError:
-        """Add what to do about a state of other data, or of another number of ranks."""
+        """Add advice to the error of a state of other data, or of another number of ranks."""
         text = str(error)
         if "dataset:" in text and self.contents:
             text += (
                 f"\n{self.name} reads other files than the state's.  A state of an older version does not say which "
-                "files it is of: to go on from it with the same ones, write load_state_dict(state, strict=False)"
+                "files it belongs to: to go on from it with the same files, write load_state_dict(state, strict=False)"
             )
         if "shard" in str(error):
             other = f", or use {self.twin}" if self.twin else ""
             text += (
-                f"\n{self.name} reads shards, and other shards are another order.  To go on with another number of "
-                f"ranks, write virtual_shards= (a multiple of both numbers) from the start{other}"
+                f"\n{self.name} reads shards, and another number of shards is another order.  To go on with another "
+                f"number of ranks, write virtual_shards= (a multiple of both numbers) from the start{other}"
             )
         return error if text == str(error) else StateMismatchError(text)
 

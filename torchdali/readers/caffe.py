@@ -11,7 +11,7 @@ from ..formats.lmdb import LMDBFile
 from .base import Output
 from .known import KnownReader
 
-CHECKED = 16  # values that are looked at
+CHECKED = 16  # values that are checked
 
 
 class LMDBReader(KnownReader):
@@ -30,15 +30,15 @@ class LMDBReader(KnownReader):
             self.check_values(database)
 
     def check_values(self, database: LMDBFile) -> None:
-        """Refuse values that would end DALI's process, as far as the first ones show it."""
+        """Refuse values that would end DALI's process, as far as the first values show it."""
 
 
 class Caffe(LMDBReader):
     """DALI's reader of Caffe's databases: `path`, a folder or several.
 
-    Fields: image and label (int32), as far as `image_available` and `label_available` say.
+    Fields: image and label (int32), unless `image_available` or `label_available` says otherwise.
 
-    Checked when it is made: the database is whole (of one that is cut off, DALI's process would die).
+    Checked when it is made: the database is whole (one that is cut off would end DALI's process).
     """
 
     ndd_name = "Caffe"
@@ -51,11 +51,11 @@ class Caffe(LMDBReader):
 class Caffe2(LMDBReader):
     """DALI's reader of Caffe2's databases: `path`, a folder or several.
 
-    Fields: image; label, for `label_type` 0 a number, for 2 a vector, for 4 none; then input0 and so on for
+    Fields: image; label, a number for `label_type` 0, a vector for 2, none for 4; then input0 and so on for
     `additional_inputs`, and boxes (int32 [4]) with `bbox=True`.
 
-    Checked when it is made: the database is whole, and its first values are what they should be (of others, DALI's
-    process would die).
+    Checked when it is made: the database is whole, and its first values are as the options say (others would end DALI's
+    process).
     """
 
     ndd_name = "Caffe2"

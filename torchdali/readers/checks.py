@@ -12,13 +12,13 @@ from ..checks import INT32, nearest_path
 
 
 def check_files(reader: str, paths: Iterable[str]) -> int:
-    """Check that files are there and not empty: either fault ends DALI's reader, batches early and with no way past it.
+    """Check that files exist and are not empty: either fault ends DALI's reader early, with no way to go on.
 
     Returns:
-        the bytes of all files.
+        the size of all files in bytes.
 
     Raises:
-        FileNotFoundError, ValueError: with the first such file, and how many there are.
+        FileNotFoundError, ValueError: files are missing or empty; with the first one and their number.
     """
     missing, empty, n, total = [], [], 0, 0
     for path in paths:
@@ -46,8 +46,8 @@ def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[
     """Give the files that `files`, `file_list` (a path per line), or `file_root` and `file_filter` name.
 
     Raises:
-        FileNotFoundError: no such folder or list.
-        ValueError: none of the options.
+        FileNotFoundError: the folder or the list doesn't exist.
+        ValueError: none of the options is given.
     """
     root = options.get("file_root", "")
     if "files" in options:
@@ -66,10 +66,10 @@ def listed_files(reader: str, options: Mapping[str, Any], pattern: str) -> list[
 
 
 def check_labels(reader: str, labels: Iterable[int], where: str) -> None:
-    """Check that labels fit DALI's int32, in which others would become other numbers.
+    """Check that labels fit int32; DALI would change larger ones silently.
 
     Raises:
-        ValueError: with the first such label.
+        ValueError: a label does not fit; with the first such label.
     """
     for number, label in enumerate(labels):
         if label not in INT32:
@@ -77,5 +77,5 @@ def check_labels(reader: str, labels: Iterable[int], where: str) -> None:
 
 
 def warn_dropped(reader: str, text: str) -> None:
-    """Warn of what DALI leaves out without a word."""
+    """Warn of data that DALI leaves out silently."""
     warnings.warn(f"{reader}: {text}", RuntimeWarning, stacklevel=2)

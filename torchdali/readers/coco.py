@@ -22,24 +22,25 @@ RENAMED = {
 class COCO(KnownReader):
     """DALI's reader of COCO's format: `file_root`, a folder of images, and `annotations_file`, a JSON file.
 
-    Fields, in the order of the image ids: image (a file as it is), boxes (float32 [m, 4]; x, y, width, height, or
-    left, top, right, bottom with `ltrb`; of 0 to 1 with `ratio`), labels (int32 [m]; categories count from 1 in the
-    file's order, `avoid_class_remapping` keeps their ids); then
+    Samples come in the order of the image ids.  Fields: image (a file as it is), boxes (float32 [m, 4]; x, y, width,
+    height, or left, top, right, bottom with `ltrb`; between 0 and 1 with `ratio`), labels (int32 [m]; categories count
+    from 1 in the file's order, `avoid_class_remapping` keeps their ids); then
 
     - with `polygon_masks`: polygons (int32 [p, 3]; the box, the first vertex and the one after the last) and
       vertices (float32 [v, 2]; x, y);
     - with `pixelwise_masks`: masks (int32 [H, W, 1]; labels, 0 for the background);
     - with `image_ids`: image_ids (int32).
 
-    An image without boxes has boxes [0, 4] (`skip_empty` leaves it out).  `images` selects by file name.  An epoch
-    begins with DALI's parsing of the JSON file; `preprocessed_annotations` takes no time.
+    An image without boxes has boxes [0, 4] (`skip_empty` leaves it out).  `images` selects by file name.  Each epoch
+    begins with DALI's parsing of the JSON file; with `preprocessed_annotations` that takes no time.
 
-    Checked when it is made: the JSON file is whole, has the numbers that DALI parses as it wants them (it ends its
-    reading without a word at any other), known categories and unique ids; images are there and not empty; masks, if
-    they are asked for, are polygons, or run lengths that fill the image.  Counted in a warning: annotations of images
-    that are not listed, boxes smaller than `size_threshold` (0.1 pixels), instances without a mask of the kind that is
-    asked for, which DALI drops, and boxes that lie outside of their images.  Not compared: sizes in the JSON
-    file with those of the images.
+    Checked when it is made: the JSON file is whole, has numbers in the form that DALI parses (it stops reading silently
+    at any other), known categories and unique ids; images exist and are not empty; masks, if they are asked for, are
+    polygons, or run lengths that fill the image.
+
+    Counted in a warning: annotations that DALI drops, since their image is not listed, their box is smaller than
+    `size_threshold` (0.1 pixels), or their mask is not of the kind that is asked for; and boxes that lie outside of
+    their images.  The sizes in the JSON file are not compared with those of the images.
     """
 
     ndd_name = "COCO"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from .. import _dali
 from ..batch import Column
-from ..errors import ReaderError, first_line
+from ..errors import ReaderError, first_line, let_through
 
 
 class MakeReader(Protocol):
-    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` at a time."""
+    """Makes a reader of dynamic mode that begins after `age` rows of its shard and gives `rows` rows at a time."""
 
     def __call__(self, age: int, rows: int) -> Any: ...
 
@@ -22,20 +21,28 @@ class MakeReader(Protocol):
 class Cursor:
     """Reads a shard from some row on, any number of rows at a time.
 
-    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The reader is
-    made by the first read, in the reading thread.
+    A native reader gives batches of one size only, so rows that were not asked for yet wait here.  The first read makes
+    the reader, in the reading thread.
 
     Args:
         make: makes the reader.
-        context: DALI's, of this thread.
-        device: of the loader; outputs on a GPU are copied to torch's memory there.
+        session: in which DALI reads; what comes on a GPU is copied to torch's memory before its end.
         size: rows of the shard.
         age: rows to leave out.
         rows: to read at a time.
+        numbers: the outputs, by their place, that hold one number per sample: they come to the host.
     """
 
-    def __init__(self, make: MakeReader, context: Any, device: torch.device, size: int, age: int, rows: int) -> None:
-        self._make, self._context, self._device = make, context, device
+    def __init__(
+        self,
+        make: MakeReader,
+        session: _dali.Session,
+        size: int,
+        age: int,
+        rows: int,
+        numbers: Collection[int] = (),
+    ) -> None:
+        self._make, self._session, self._numbers = make, session, numbers
         self._size, self._rows = size, rows
         self.age = age
         self._reader: Any = None
@@ -60,24 +67,28 @@ class Cursor:
 
     def _next(self) -> list[Column]:
         try:
-            with self._context, _dali.dynamic().EvalMode.sync_cpu:
+            with self._session:
                 if self._reader is None:
                     self._reader = self._make(self.age, self._rows)
-                outputs = self._reader(batch_size=self._rows)
-                return [self._values(_dali.Output(batch)) for batch in _in_order(outputs)]
+                outputs = _in_order(self._reader(batch_size=self._rows))
+                columns = [self._values(_dali.Output(batch), i in self._numbers) for i, batch in enumerate(outputs)]
+            return columns  # complete now, and DALI's memory is idle when `outputs` goes
         except ReaderError:
             raise
         except Exception as error:
+            let_through(error)
             raise ReaderError(_reason(error)) from error
 
-    def _values(self, output: _dali.Output) -> Column:
-        if output.on_device:
-            return [view.clone() for view in output.on_gpu(self._device)]
-        return output.copied()
+    def _values(self, output: _dali.Output, number: bool) -> Column:
+        if not output.on_device:
+            return output.copied()
+        if number and output.uniform():
+            return output.on_host(self._session.device)
+        return list(output.owned(self._session.device).data)
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:
-    """List the outputs: a reader gives a tuple of batches, a dict, or a single batch."""
+    """List the outputs in order: a reader gives a tuple of batches, a dict, or a single batch."""
     if isinstance(outputs, dict):
         return list(outputs.values())
     return outputs if isinstance(outputs, (tuple, list)) else [outputs]
@@ -90,7 +101,7 @@ def _join(parts: Sequence[Any]) -> Column:
 
 
 def _reason(error: BaseException) -> str:
-    """Give DALI's own sentence: dynamic mode puts a general one before it."""
+    """Extract DALI's own sentence; dynamic mode puts a general one before it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return first_line(error)

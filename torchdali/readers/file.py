@@ -1,4 +1,4 @@
-"""Files by folder or list."""
+"""DALI's reader of files, by folder or list."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .known import KnownReader
 class File(KnownReader):
     """DALI's file reader: `file_root` with a folder for each class, or `files` and `labels`, or `file_list`.
 
-    Fields: image (a file as it is; `kinds={"image": "array"}` for files that are no images) and label (int32).
+    Fields: image (a file as it is; `kinds={"image": "array"}` for files that are not images) and label (int32).
 
-    Checked when it is made: every file is there and not empty; labels fit int32; lines of `file_list` are
-    "path label".  Files that the filters and DALI's walk leave out (it reads those that are directly in a class's
-    folder) are counted in a warning, and so are folders without a file, which use up a label.
+    Checked when it is made: every file exists and is not empty; labels fit int32; lines of `file_list` are
+    "path label".  A warning counts the files that are left out, by the filters or because they do not lie directly in a
+    class's folder; and the folders without a file, which still use up a label.
     """
 
     ndd_name = "File"

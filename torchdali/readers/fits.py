@@ -1,4 +1,4 @@
-"""Astronomical images."""
+"""DALI's reader of astronomical images in FITS files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from .base import Output
 from .checks import check_files, listed_files
 from .on_gpu import OnGPU
 
-CHECKED = 1000  # files that are looked at
+CHECKED = 1000  # files that are checked
 DEFAULT = [2]  # the first HDU after the primary one
 
 
 class Fits(OnGPU):
     """DALI's experimental reader of FITS files, which needs an NVIDIA GPU: write device="cuda" at the DataLoader.
 
-    Fields: hdu2, or one for each of `hdu_indices` (they count from 1, the primary one), an array of the element type
-    that `dtypes` names (uint8 by default).  `file_root` (and `file_filter`, "*.fits"), `files` or `file_list`.
+    `file_root` (and `file_filter`, "*.fits"), `files` or `file_list` names the files.  Fields: hdu2, or one field for
+    each of `hdu_indices` (they count from 1, the primary HDU): an array of the element type that `dtypes` names (uint8
+    by default).
 
-    Checked when it is made: every file is there and not empty, and up to 1,000 of them are whole and have each HDU.
+    Checked when it is made: every file exists and is not empty, and up to 1,000 of them are whole and have each HDU.
     """
 
     ndd_name = "experimental.Fits"
@@ -48,6 +49,6 @@ class Fits(OnGPU):
                 raise ValueError(f"Fits: {path} has {found} HDUs, and hdu_indices asks for number {last}")
 
     def make(self, shard: int, shards: int, generator: int, age: int, rows: int, device: torch.device) -> Any:
-        if device.type == "cpu":  # DALI has a form for it, which fails without CUDA
-            raise ValueError("DALI's Fits reads where there is a GPU only: write device='cuda' at the DataLoader")
+        if device.type == "cpu":  # DALI has a CPU form, which fails without CUDA
+            raise ValueError("DALI's Fits reads only where there is a GPU: write device='cuda' at the DataLoader")
         return super().make(shard, shards, generator, age, rows, device)

@@ -1,4 +1,4 @@
-"""Readers that DALI gives an index: torchdali makes it, and keeps it in the cache."""
+"""The base of readers that give DALI an index, which torchdali makes and keeps in the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .known import KnownReader
 
 
 class IndexedReader(KnownReader):
-    """Base of readers of large files whose parts an index finds.
+    """Base of readers of large files that have an index of their parts.
 
     Args:
         index_dir: a folder for the indexes, instead of `~/.cache/torchdali/index`.  Where it can't be written, they go

@@ -1,4 +1,4 @@
-"""Readers that torchdali knows: the base of File, COCO, TFRecord and the others."""
+"""The base of readers that torchdali knows: File, COCO, TFRecord and the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class KnownReader(Reader):
     Args:
         fields: other names for its outputs, in their order; index (the position in the epoch) and valid may be among
             them.  None: the default names.
-        kinds: the kinds of fields where the defaults do not fit, such as `{"image": "array"}` for bytes as they are.
+        kinds: the kinds of fields that differ from the defaults, such as `{"image": "array"}` for bytes as they are.
         shuffle, seed, virtual_shards, options: as in `Reader`.
     """
 

@@ -1,4 +1,4 @@
-"""MXNet's RecordIO."""
+"""DALI's reader of MXNet's RecordIO files."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .records import RecordReader
 
 
 class MXNet(RecordReader):
-    """DALI's reader of MXNet's image records: `path` and `index_path`, which is made where it is not given.
+    """DALI's reader of MXNet's image records: `path` and `index_path` (made if it is not given).
 
     Fields: image, and label: a float32 number, or an array where the records were written with several labels.
 
-    Checked when it is made: all records' headers, and the index against them.
+    Checked when it is made: the headers of all records, and that the index agrees with them.
     """
 
     ndd_name = "MXNet"
@@ -26,7 +26,7 @@ class MXNet(RecordReader):
             raise ValueError("MXNet needs path=")
         self.find(RECORDIO)
         if "index_path" in self.options:
-            read_images(self.records, [0, len(self.records) - 1])  # each other one is checked when DALI reads it
+            read_images(self.records, [0, len(self.records) - 1])  # the others are checked when DALI reads them
         several = first_whole(len(self.records), lambda number: read_images(self.records, [number])[0].several)
         return [Output("image", "encoded"), Output("label", "array" if several else "number")]
 

@@ -19,11 +19,11 @@ def reader_arguments(reader: Any) -> set[str]:
     """Give the names of a native reader's options.
 
     Raises:
-        TypeError: it is not a reader of dynamic mode.
+        TypeError: `reader` is not a reader of dynamic mode.
     """
     schema = getattr(reader, "_schema", None)
     if schema is None or not hasattr(reader, "set_state"):
-        raise TypeError(f"a reader of dynamic mode is needed, such as ndd.readers.File, got {reader!r}")
+        raise TypeError(f"a reader of dynamic mode was expected, such as ndd.readers.File, got {reader!r}")
     return set(schema.GetArgumentNames())
 
 
@@ -40,8 +40,8 @@ def reader_devices(reader: Any) -> set[str]:
 def reader_state(generator: int, epoch: int, age: int) -> str:
     """Make the state, for `set_state`, of a native reader that has read `age` rows of an epoch.
 
-    DALI 2.4's checkpoint of a loader: a protobuf message with the text of a minstd_rand generator, the epoch and the
-    rows delivered, padding included.  It loops for ever on a generator out of range, and takes any other number.
+    It is DALI 2.4's checkpoint of a loader: a protobuf message with the text of a minstd_rand generator, the epoch and
+    the rows delivered, padding included.  DALI loops for ever on a generator out of range, and takes any other number.
 
     Raises:
         ValueError: a number that DALI can't take.

@@ -1,4 +1,4 @@
-"""Speech with transcripts, by NeMo's manifests."""
+"""DALI's reader of speech with transcripts, listed in NeMo's manifests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class NemoAsr(KnownReader):
     """DALI's reader of NeMo's manifests: `manifest_filepaths`, files with an object of JSON per line.
 
     Fields: audio (float32 [n], or another `dtype`; [n, channels] with `downmix=False`; from `offset` on, for `duration`
-    seconds where the line has them, so that one that is rounded down costs a sample); sample_rate (float32, in Hz, of
-    the file, even if `sample_rate` resamples it) unless `read_sample_rate=False`; text (str) unless `read_text=False`;
-    with `read_idxs`, idx (int64, the number in its manifest among the lines that `min_duration` and `max_duration`
-    leave).  WAV, FLAC and Ogg are read.  Relative paths go by the working directory, not by the manifest's folder.
+    seconds where the line has them, so that a duration that is rounded down costs a sample of sound); sample_rate
+    (float32, in Hz: the file's, even if `sample_rate` resamples it) unless `read_sample_rate=False`; text (str) unless
+    `read_text=False`; with `read_idxs`, idx (int64, the number in its manifest among the lines that `min_duration` and
+    `max_duration` leave).  WAV, FLAC and Ogg are read.  Relative paths start at the working directory, not at the
+    manifest's folder.
 
-    Checked when it is made, each line: that it is JSON with an audio_filepath, and a text and a duration where they
-    are needed (DALI drops a line without a path, crashes at null, and gives silence or no text elsewhere); that the
-    file is there and not empty; and of a WAV file, that it has as many bytes as its header says, and begins before
-    `offset`.
+    Checked when it is made: each line is JSON with an audio_filepath, and with a text and a duration where they are
+    needed (DALI drops a line without a path, crashes at null, and gives silence or no text elsewhere); each file exists
+    and is not empty; each WAV file has as many bytes as its header says, and does not end before `offset`.
     """
 
     ndd_name = "NemoAsr"
@@ -72,7 +72,7 @@ class NemoAsr(KnownReader):
         except FileNotFoundError as error:
             if all(os.path.isabs(entry.audio) for entry in kept):
                 raise
-            where = f"relative paths go by the working directory {os.getcwd()}"
+            where = f"relative paths start at the working directory {os.getcwd()}"
             raise FileNotFoundError(f"{error}; {where}, so write absolute ones") from None
         for entry in kept:
             check_wav(entry)

@@ -1,4 +1,4 @@
-"""Arrays in .npy files."""
+"""DALI's reader of arrays in .npy files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .base import Output
 from .checks import check_files, listed_files
 from .known import KnownReader
 
-CHECKED = 1000  # headers that are looked at
+CHECKED = 1000  # headers that are checked
 
 
 class Numpy(KnownReader):
     """DALI's reader of .npy files: `file_root` (and `file_filter`), `files` or `file_list`.
 
-    Field: array, of the files' dtype and shape; ragged ones leave the loader padded.  `roi_start`, `roi_end` and the
-    like read parts of them.
+    Field: array, of the files' dtype and shape; ragged arrays leave the loader padded.  `roi_start`, `roi_end` and the
+    like read parts of the arrays.
 
-    Checked when it is made: every file is there and not empty, and of up to 1,000 files, that DALI can read their
-    dtype and that all have one dtype and number of dimensions.
+    Checked when it is made: every file exists and is not empty; up to 1,000 files have a dtype that DALI can read, and
+    all of these have the same dtype and number of dimensions.
     """
 
     ndd_name = "Numpy"

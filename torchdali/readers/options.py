@@ -1,4 +1,4 @@
-"""DALI's options of a reader, and which ones are set here."""
+"""Checks DALI's options of a reader, and refuses those that torchdali sets itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SET_HERE = {
     "random_shuffle": 'write shuffle="window"',
     "shuffle_after_epoch": 'write shuffle="full"',
     "shuffle_after_epoch_seed": "write seed=",
-    "stick_to_shard": "a rank keeps its shard, and the order differs in each epoch",
+    "stick_to_shard": 'with shuffle="window", a rank reads other shards in each epoch; otherwise it keeps its own',
     "pad_last_batch": "the last batch is a true one: write pad_last=True at the DataLoader for full ones",
     "enable_checkpointing": "the state is the loader's, and always there",
     "checkpointing": "the state is the loader's, and always there",
@@ -33,11 +33,11 @@ SET_HERE = {
 
 
 def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Give options in DALI's types, without those that are None.
+    """Check options, and give them in DALI's types, without those that are None.
 
     Raises:
-        ValueError: one that is set here, or a number that would end DALI's process.
-        TypeError: one that the reader doesn't have.
+        ValueError: an option that torchdali sets itself, or a number that would end DALI's process.
+        TypeError: an option that the reader doesn't have.
     """
     for name in options:
         if name in SET_HERE:
@@ -51,7 +51,7 @@ def check_options(reader: str, options: Mapping[str, Any], known: set[str]) -> d
 
 
 def _plain(value: Any) -> Any:
-    """Turn paths, tuples and arrays into strings and lists: DALI does not take the former everywhere."""
+    """Turn paths, tuples and arrays into strings and lists, since DALI does not take them everywhere."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""The base of readers of files of records."""
+"""The base of readers of record files."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ class RecordReader(IndexedReader):
         """Give a file's index in DALI's form.
 
         Args:
-            bounds: n + 1 offsets, where records begin, and where the last one ends.
+            bounds: n + 1 offsets: where each record begins, and where the last one ends.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A native reader that is iterated by itself, without a loader."""
+"""Native readers that can be iterated without a loader."""
 
 from __future__ import annotations
 

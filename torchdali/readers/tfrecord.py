@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example."""
+"""DALI's reader of tf.train.Examples in TFRecord files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from .base import Output
 from .cursor import Cursor
 from .records import RecordReader
 
-CHECKED_FILES, CHECKED_RECORDS = 64, 4  # of each file
+CHECKED_FILES, CHECKED_RECORDS = 64, 4  # files, and records of each
 
 
 class TFRecord(RecordReader):
-    """DALI's reader of tf.train.Examples: `path` and `features`; `index_path` is made where it is not given.
+    """DALI's reader of tf.train.Examples: `path`, `features` and `index_path` (made if it is not given).
 
     Features are DALI's (`tfrec.FixedLenFeature(...)`), or written as for `TFRecordDataset`: "int", "float", "bytes",
-    ("int", (4,)), ("float", None) for any number; such a reader pickles.  Fields have the features' names unless
-    `fields` gives others, in their order.
+    ("int", (4,)), ("float", None) for any number; a reader with the latter can be pickled.  Fields have the features'
+    names unless `fields` gives others, in their order.
 
-    Checked when it is made: lengths and checksums of all records' headers, and the index against them; and the first
-    records of up to 64 files against what DALI gives for them.  Where a feature is absent or of another length, DALI
-    gives what is not in the file, and not the default: then torchdali.TFRecordDataset is the one to use.
+    Checked when it is made: the lengths and checksums in all records' headers, and that the index agrees with them; and
+    that DALI gives what is in the file for the first records of up to 64 files.  Where a feature is absent or has
+    another length, DALI gives values that are not in the file, and not the default: then use
+    torchdali.TFRecordDataset.
     """
 
     ndd_name = "TFRecord"
@@ -43,7 +44,7 @@ class TFRecord(RecordReader):
             raise ValueError('TFRecord needs path= and features=, such as {"image/encoded": "bytes", "label": "int"}')
         self.find(TFRECORD)
         if "index_path" in self.options:
-            read_records(self.records, [0, len(self.records) - 1])  # each other one is checked when DALI reads it
+            read_records(self.records, [0, len(self.records) - 1])  # the others are checked when DALI reads them
         self._native = {name: NativeFeature(name, what) for name, what in self.options["features"].items()}
         names = [name for name in fields if name not in ALWAYS] or list(self._native)
         first = self._check(0)
@@ -73,7 +74,7 @@ class TFRecord(RecordReader):
         return "".join(f"{begin} {end - begin}\n" for begin, end in pairwise(bounds))
 
     def _check(self, shard: int) -> list[Any]:
-        """Compare DALI's first records of a file with the file, and give the first one's values, one per feature."""
+        """Compare DALI's first records of a file with the file, and give the values of the first, one per feature."""
         rows = self.records.rows_of(shard)[:CHECKED_RECORDS]
         if not rows:
             return []
@@ -90,7 +91,7 @@ class TFRecord(RecordReader):
                 if name in found and type_of(found[name]) == "bytes" and not found[name].bytes_list.value:
                     raise ValueError(f"{place}: the feature {name!r} is an empty list of bytes; DALI dies of it")
         cpu = torch.device("cpu")
-        got = Cursor(make, _dali.context(1, cpu), cpu, len(rows), 0, 1).read(len(rows))
+        got = Cursor(make, _dali.Session(1, cpu), len(rows), 0, 1).read(len(rows))
         for row, (place, found) in enumerate(records):
             for name, values in zip(self._native, got, strict=True):
                 true, given = _values(found.get(name)), np.ravel(values[row])
@@ -104,7 +105,7 @@ class TFRecord(RecordReader):
 
 
 def _values(feature: Message | None) -> Any:
-    """Give the true values of a feature, flat; None for several strings."""
+    """Give the true values of a feature as a flat list; None for several strings."""
     if feature is None:
         return []
     values = values_of(feature)
@@ -114,7 +115,7 @@ def _values(feature: Message | None) -> Any:
 
 
 class NativeFeature:
-    """Makes DALI's feature from ours when it is needed: DALI's own do not pickle, and don't say what they are."""
+    """Makes DALI's feature from ours when it is needed: DALI's own can't be pickled or looked into."""
 
     def __init__(self, name: str, what: Any) -> None:
         opaque = type(what).__name__ == "Feature" and type(what).__module__.startswith("nvidia")
@@ -127,7 +128,7 @@ class NativeFeature:
         return _dali.tfrecord_feature(self.feature.type, self.feature.shape)
 
     def output(self, name: str, field: str, value: Any) -> Output:
-        """Describe its output, by its first value where DALI's feature does not tell."""
+        """Describe the feature's output, from its first value where DALI's feature does not say enough."""
         if value.dtype == np.uint8:
             return Output(name, kind_of_bytes(field))
         if self.feature is None:

@@ -1,4 +1,4 @@
-"""Sequences of video frames."""
+"""DALI's readers of sequences of video frames."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FARTHEST = 2**30  # frames; DALI counts in 32 bits
 
 
 class Sequences(KnownReader):
-    """The base of video readers: `filenames` (and `labels`), `file_list` or `file_root`, and a `sequence_length`.
+    """Base of video readers: `filenames` (and `labels`), `file_list` or `file_root`, and a `sequence_length`.
 
     Fields: video (uint8 [F, H, W, C]; F is `sequence_length`); label (int32) unless only `filenames` are given; frame
-    with `enable_frame_num`: "scalar", the number of the first frame (int32), or "sequence", of each (int32 [F]);
+    with `enable_frame_num`: for "scalar", the number of the first frame (int32), for "sequence", of each (int32 [F]);
     timestamps with `enable_timestamps` (float64 [F], seconds).  A sequence begins every `step` frames (by default where
-    the one before ends) and takes every `stride`-th; frames after the last whole sequence are left out.
+    the one before ends) and takes every `stride`-th frame; frames after the last whole sequence are left out.
 
-    Checked when it is made: numbers with which DALI counts for ever; files are there, not empty, and, as far as
-    Matroska, WebM, AVI, MP4 and MOV say, whole; labels fit int32; lines of `file_list` are "path label [start [end]]".
-    Relative paths go by the working directory.  Files of `file_root` that don't lie directly in a class's folder are
-    left out, which is counted in a warning.
+    Checked when it is made: numbers are not so large that DALI counts for ever; files exist, are not empty, and are
+    whole, as far as Matroska, WebM, AVI, MP4 and MOV show it; labels fit int32; lines of `file_list` are
+    "path label [start [end]]".  Relative paths start at the working directory.  Files of `file_root` that don't lie
+    directly in a class's folder are left out; a warning counts them.
     """
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
@@ -115,12 +115,12 @@ class ExperimentalVideo(Sequences):
     """DALI's experimental video reader, which decodes VP8, VP9 and MJPEG on the CPU, for loaders on a GPU too.
 
     Fields and options are those of `Sequences`.  `pad_mode` fills up a last sequence, or a short video ("constant",
-    "edge", "reflect_1001", "reflect_101"; added frames have the number and timestamp -1 for "constant");
+    "edge", "reflect_1001", "reflect_101"; for "constant", added frames have the number and timestamp -1);
     `uniform_sample` takes one sequence of each video.  `file_list` has seconds, or frames with
     `file_list_format="frames"`.
 
-    Videos that DALI can't read here (H.264, HEVC, MPEG-4, AV1), that are too short or whose part is empty or after the
-    end, are left out by DALI: a warning names them, and where none is left it is an error.
+    DALI leaves out videos that it can't read on the CPU (H.264, HEVC, MPEG-4, AV1), that are too short, or whose part
+    is empty or lies after the end.  A warning names them; where no video is left, it is an error.
     """
 
     ndd_name = "experimental.Video"
@@ -131,10 +131,10 @@ class ExperimentalVideo(Sequences):
         accepted = self._count(entries)
         if accepted == len(entries):
             return
-        # One reader for each costs a third of a millisecond, most of it DALI's opening of the file.
+        # One reader per video costs a third of a millisecond, most of it for opening the file.
         dropped = [entry.where for entry in entries if not self._count([entry])]
         text = (
-            f"{len(dropped)} of {len(entries)} videos are left out, since they are no VP8, VP9 or MJPEG, damaged, or "
+            f"{len(dropped)} of {len(entries)} videos are left out, since they are not VP8, VP9 or MJPEG, damaged, or "
             f"shorter than a sequence: {', '.join(dropped[:20])}{', ...' if len(dropped) > 20 else ''}"
         )
         if not accepted:
@@ -145,7 +145,7 @@ class ExperimentalVideo(Sequences):
         """Count the videos that DALI takes.
 
         Raises:
-            ValueError: options that it doesn't take.
+            ValueError: DALI refuses the options.
         """
         hidden = ("filenames", "file_list", "file_root", "labels")
         options = {name: value for name, value in self.options.items() if name not in hidden}
@@ -158,7 +158,7 @@ class ExperimentalVideo(Sequences):
             else:
                 options["filenames"] = [entry.path for entry in entries]
             try:
-                with _dali.context(1, torch.device("cpu")):
+                with _dali.Session(1, torch.device("cpu")):
                     reader = self._class(max_batch_size=1, device="cpu", **options)
                     return int(reader.get_metadata()["epoch_size"])
             except RuntimeError as error:
@@ -170,20 +170,20 @@ class ExperimentalVideo(Sequences):
 class Video(OnGPU, Sequences):
     """DALI's video reader, which decodes H.264, HEVC, VP8, VP9, AV1 and MJPEG on an NVIDIA GPU: write device="cuda".
 
-    Fields and options are those of `Sequences`; they are on the GPU.  `dtype=FLOAT`, `normalized` and `image_type` act
-    on the frames; `pad_sequences` keeps the last, incomplete sequence of a video.  `labels=[]` numbers the files.
+    Fields and options are those of `Sequences`, but the fields are on the GPU.  `dtype=FLOAT`, `normalized` and
+    `image_type` act on the frames; `pad_sequences` keeps the last, incomplete sequence of a video.  `labels=[]` numbers
+    the files.
     """
 
     ndd_name = "Video"
 
 
 class VideoResize(OnGPU, Sequences):
-    """`Video` that also resizes the frames, by the options of DALI's resize (`size`, `resize_shorter`, `mode`, ...)."""
+    """A `Video` that also resizes the frames, by the options of DALI's resize: `size`, `resize_shorter`, `mode`, ..."""
 
     ndd_name = "VideoResize"
 
 
 def _number(value: Any) -> Any:
-    """Take the number from an array of one, which may be on a GPU."""
-    array = value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-    return array.reshape(-1)[0]
+    """Take the number from an array of one."""
+    return value.reshape(-1)[0]

@@ -1,4 +1,4 @@
-"""WebDataset's tars."""
+"""DALI's reader of WebDataset's tars."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .indexed import IndexedReader
 class Webdataset(IndexedReader):
     """DALI's reader of tars as WebDataset writes them: `paths` and `ext`, such as ["jpg;jpeg;png", "cls"].
 
-    Fields: one for each ending; what it holds is seen from it, see `formats.parts.component`: images stay encoded, cls
-    is a number, txt a text, json an object, npy an array, all others are bytes.
+    There is one field for each ending, which decides its kind, see `formats.parts.component`: images stay encoded, cls
+    is a number, txt a string, json an object, npy an array, and all others are bytes.
 
-    The tars' headers are read once, by torchdali's own scanner, and DALI gets an index made from them: names of any
-    length and form are right, and parts that are missing (`missing_component_behavior`: "error", "skip" or "empty"),
-    that don't lie together or are cut off are errors with path and offset.  `index_paths` from `wds2idx` are compared
-    with the headers.
+    torchdali reads the tars' headers once, and gives DALI an index made from them: so names of any length and form are
+    right, and parts that are missing (`missing_component_behavior`: "error", "skip" or "empty"), that don't lie
+    together or that are cut off are errors with path and offset.  `index_paths` from `wds2idx` are compared with the
+    headers.
     """
 
     ndd_name = "Webdataset"
@@ -82,14 +82,14 @@ class Webdataset(IndexedReader):
         return f"v1.2 {len(lines)}\n" + "".join(lines)
 
     def _check_index(self, number: int) -> None:
-        """Compare an index that was given with our own."""
+        """Compare an index that the user gave with our own."""
         tar, given = open_storage(self.shards[number]), open_storage(self._given[number])
         index, other = tar_index(tar, self.index_dir), wds_index(given, tar)
         if not all(np.array_equal(index[key], other[key]) for key in ("offset", "size")):
             raise ValueError(f"the index {given.path} does not belong to {tar.path}: run wds2idx again")
 
     def _lines(self, tar: Storage) -> list[str]:
-        """Give DALI's lines of an index: "ending offset size name" for each part of a sample."""
+        """Give the lines of an index for DALI: for each part of a sample, "ending offset size name"."""
         wanted = alternatives(self.options["ext"])
         index = tar_index(tar, self.index_dir)
         rows = select(index, wanted)

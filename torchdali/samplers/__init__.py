@@ -1,4 +1,7 @@
-"""Orders that know what stands at any position: any seek is free, and any number of ranks continues the stream."""
+"""Orders that know the sample at any position: any seek is free, and any number of ranks continues the stream.
+
+For an order of your own, write a subclass of `Order`.
+"""
 
 from ..order import Order
 from .class_balanced import ClassBalancedSampler

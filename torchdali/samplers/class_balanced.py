@@ -1,4 +1,4 @@
-"""Every class equally often."""
+"""An order in which every class comes equally often."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ..columns import as_column
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import occurrence_keys
 
 
 class ClassBalancedSampler(Order):
-    """Every class equally often, exactly, in random order.
+    """Draws every class equally often, in random order.
 
-    Within a class, its samples come in a random order, each once before any comes again; this goes on over the epochs,
-    so that of a large class all samples are seen, in several epochs.  The numbers of samples that the classes have in
-    an epoch differ by at most one.  A sample that comes several times in one is augmented in another way each time.
+    In an epoch, the numbers of samples of any two classes differ by at most one.  The samples of a class come in random
+    order, each one once before any comes again.  This continues from epoch to epoch, so that several epochs see all
+    samples of a large class.  A sample that comes several times in an epoch is augmented differently each time.
 
     Args:
-        labels: [N] one integer or text for each sample; or a dataset with `targets`, `labels` or a column "label".
-        num_samples: of an epoch, over all ranks; None: as many as there are samples.
+        labels: [N] one integer or string per sample; or a dataset with `targets`, `labels` or a column "label".
+        num_samples: samples per epoch, over all ranks; None: as many as there are labels.
 
     Raises:
-        TypeError: no labels, or such that are neither integers nor texts.
-        ValueError: none.
+        TypeError: no labels, or labels that are neither integers nor strings.
+        ValueError: the labels are empty.
     """
 
     def __init__(self, labels: Any, num_samples: int | None = None) -> None:
         values = np.asarray(_labels(labels))
         if values.ndim != 1 or values.dtype.kind not in "biuU":
-            raise TypeError(f"labels must be one integer or text for each sample, got {values.dtype} {values.shape}")
+            raise TypeError(f"labels must be one integer or string per sample, got {values.dtype} {values.shape}")
         if not len(values):
             raise ValueError("labels must hold at least one, got none")
         self.classes, classes, self._counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -49,10 +49,10 @@ class ClassBalancedSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(self._size, derive(seed, 0xC1A5, at.key))
-        # The epochs are stretches of one line, on which class and visit follow from the place.
+        shuffled = Permutation(self._size, derive(seed, Key.CLASSES, at.key))
+        # The epochs are parts of one endless line; the class and its visit follow from the position on it.
         visit, first_class = divmod(at.epoch * self._size, len(self._counts))
-        own = derive(seed, 0xC1A6, at.cycle)
+        own = derive(seed, Key.WITHIN_CLASS, at.cycle)
 
         def rows(positions: Indices) -> Rows:
             places = shuffled(positions) + first_class

@@ -1,4 +1,4 @@
-"""Batches of samples of like length."""
+"""An order of batches whose samples have similar lengths."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from ..distributed import Shard
 from ..fingerprint import digest
 from ..order import Batching, Cut, Epoch, Indices, Order, Rows, own_rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import as_numbers
 
 
 class LengthBucketSampler(Order):
-    """Batches of samples of like length, with little padding.
+    """Puts samples of similar lengths into one batch, so that there is little padding.
 
-    Samples are put into buckets of lengths that differ by at most `max_padding`.  Each epoch, a bucket's samples are
-    shuffled and cut into batches of equal size (or one less), and all buckets' batches come in a random order.  A batch
-    holds at most `batch_size` samples, and with padding at most `tokens_per_batch`.  Where lengths are so rare that a
-    bucket does not fill a batch, the batch stays small, and the same in each epoch: a larger `max_padding` helps.
+    Samples are put into buckets of lengths that differ by at most `max_padding`.  In each epoch, a bucket's samples are
+    shuffled and cut into batches of equal size (or one less), and the batches of all buckets come in random order.  A
+    batch holds at most `batch_size` samples, and with padding at most `tokens_per_batch`.  Where too few samples have
+    such lengths to fill a batch, it stays small, and is the same in each epoch: a larger `max_padding` helps.
 
-    The batches of an epoch follow from (seed, epoch) alone: ranks take whole batches in turn, one each at a step.  So a
-    position is a number of samples, at the end of a batch, and any other number of ranks continues there.  Every rank
-    has the same number of steps, and every sample comes once: what is left for the last step is split until each rank
-    has a part of a batch.  (Where batches hold single samples and too few are left, some ranks get a repeated row
-    there, which the field `valid` marks False.)
+    The batches of an epoch follow from (seed, epoch) alone.  Ranks take whole batches in turn, one per step each.  So a
+    position is a number of samples at the end of a batch, and any other number of ranks continues there.  Every rank
+    has the same number of steps, and every sample comes once: the batches left for the last step are split until each
+    rank has a part.  (Where too few single samples are left for that, some ranks get a repeated row, which the field
+    `valid` marks False.)
 
-    The loader's own `batch_size` and `pad_last` are left out; `drop_last` drops the batches of an incomplete step.
+    Leave out the loader's own `batch_size` and `pad_last`; `drop_last` drops the batches of an incomplete step.
 
     Args:
         lengths: [N] positive numbers: tokens, frames or seconds.
-        tokens_per_batch: on one rank, in the lengths' unit: the batch's largest length times its number of samples.
-        batch_size: the largest number of samples on one rank.
-        max_padding: how much shorter than the longest of its batch a sample may be, as a share of it.
+        tokens_per_batch: the limit for one batch on one rank, in the lengths' unit: the batch's largest length times
+            its number of samples.
+        batch_size: the largest number of samples per batch on one rank.
+        max_padding: how much shorter than the longest sample of its batch a sample may be, as a share of that length.
         shuffle: False: the same batches in each epoch, from the longest to the shortest.
 
     Attributes:
-        num_batches: of an epoch, over all ranks.
+        num_batches: batches per epoch, over all ranks.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: neither `tokens_per_batch` nor `batch_size`; a length that is not positive, or above
-            `tokens_per_batch`; max_padding outside [0, 1).
+        TypeError: the lengths are not numbers.
+        ValueError: neither `tokens_per_batch` nor `batch_size` is given; a length is not positive, or above
+            `tokens_per_batch`; `max_padding` is outside [0, 1).
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class LengthBucketSampler(Order):
             fitting = np.minimum(np.floor(tokens_per_batch / tops), len(values)).astype(np.int64)
             fitting -= fitting * tops > tokens_per_batch  # the quotient of two floats may be rounded up
             largest = np.minimum(largest, fitting)
-        self._batches = -(-self._counts // largest)  # of each bucket
+        self._batches = -(-self._counts // largest)  # per bucket
         self._first_batch = np.cumsum(self._batches) - self._batches
         self.num_batches = int(self._batches.sum())
-        self.batch_size = int((-(-self._counts // self._batches)).max())  # that occurs
+        self.batch_size = int((-(-self._counts // self._batches)).max())  # the largest that occurs
         self._fingerprint: str | None = None
 
     def epoch(self, seed: int, at: Position) -> BucketEpoch:
@@ -113,15 +114,15 @@ class LengthBucketSampler(Order):
             self._fingerprint = f"{self.num_batches} batches by length {how} {buckets}"
         return self._fingerprint
 
-    # Of batches, counted through all buckets
+    # Lookups by the number of a batch, counted through all buckets
 
     def sizes(self, batches: Indices) -> Indices:
-        """How many samples each of some batches holds."""
+        """Count the samples of each of some batches."""
         bucket, number = self._find(batches)
         return self._edge(bucket, number + 1) - self._edge(bucket, number)
 
     def samples(self, batches: Indices, offsets: Indices, key: int) -> Indices:
-        """What stands at an offset in each of some batches."""
+        """Find the sample at an offset in each of some batches."""
         bucket, number = self._find(batches)
         within = self._edge(bucket, number) + offsets
         if self.shuffle:
@@ -139,14 +140,14 @@ class LengthBucketSampler(Order):
 
 
 class BucketEpoch(Epoch):
-    """The batches of one epoch, in their order: a table of O(batches)."""
+    """The batches of one epoch in their order, in a table of O(batches)."""
 
     def __init__(self, sampler: LengthBucketSampler, seed: int, key: int) -> None:
         batches = np.arange(sampler.num_batches)
         if sampler.shuffle:
-            batches = Permutation(sampler.num_batches, derive(seed, 0xB0C5, key))(batches)
+            batches = Permutation(sampler.num_batches, derive(seed, Key.BATCHES, key))(batches)
         sizes = sampler.sizes(batches)
-        ends, within = np.cumsum(sizes), derive(seed, 0xB0C4, key)
+        ends, within = np.cumsum(sizes), derive(seed, Key.WITHIN_BUCKET, key)
 
         def rows(positions: Indices) -> Rows:
             at = np.searchsorted(ends, positions, side="right")
@@ -156,9 +157,9 @@ class BucketEpoch(Epoch):
         self._ends = ends
 
     def cut(self, position: int, batching: Batching) -> Cut | None:
-        """Take a rank's next batch: each step takes one batch for each rank.
+        """Cut this rank's next batch: each step takes one batch for each rank.
 
-        This depends on what remains only.  A position within a batch, where no step ends, continues with its rest.
+        The cut depends only on what remains.  A position within a batch, where no step ends, continues with its rest.
         """
         rank, ranks = batching.shard
         first = int(np.searchsorted(self._ends, position, side="right"))
@@ -184,8 +185,11 @@ class BucketEpoch(Epoch):
     def whole_end(self, steps: int, batching: Batching) -> int:
         return int(self._ends[steps * batching.shard.world_size - 1]) if steps else 0
 
+    def _whole_before(self, position: int, batching: Batching) -> int:
+        return int(np.searchsorted(self._ends, position, side="right")) // batching.shard.world_size
+
     def _taken(self, position: int, first: int, most: int, left: int, ranks: int, drop_last: bool) -> int:
-        """How many batches the step takes: one for each rank, or less so that the last step has enough for each."""
+        """Count the batches of a step: one for each rank, or fewer, so that the last step has enough for each."""
         n = int(self._ends[-1])
         if drop_last or not ranks < left < 2 * ranks or n - self._ends[first + ranks - 1] >= ranks:
             return most
@@ -196,11 +200,11 @@ class BucketEpoch(Epoch):
 
 
 def _bucket_starts(longest_first: NDArray[Any], max_padding: float) -> Indices:
-    """Where buckets start in lengths that are sorted from long to short."""
+    """Find where buckets start in lengths that are sorted from long to short."""
     starts, shortest_first, n = [0], longest_first[::-1], len(longest_first)
     while True:
         least = longest_first[starts[-1]] * (1 - max_padding)
-        # At least those that are as long as the first one, however numbers are rounded.
+        # A bucket holds at least all lengths equal to its first one, however numbers are rounded.
         least = min(least, longest_first[starts[-1]])
         end = n - int(np.searchsorted(shortest_first, least, side="left"))
         if end >= n:
@@ -209,7 +213,7 @@ def _bucket_starts(longest_first: NDArray[Any], max_padding: float) -> Indices:
 
 
 def _parts(sizes: Indices, ranks: int) -> Indices:
-    """Into how many parts batches are split so that there is one for each rank, as far as there are samples."""
+    """Count the parts into which each batch is split, so that each rank gets one as far as there are samples."""
     parts = np.ones_like(sizes)
     largest = [(-float(size), i) for i, size in enumerate(sizes.tolist()) if size > 1]
     heapq.heapify(largest)

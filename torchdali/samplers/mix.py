@@ -1,4 +1,4 @@
-"""Several datasets in given proportions, as one."""
+"""Mixes several datasets in given proportions into one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from .mix_sampler import MixSampler
 
 
 class Mix(ConcatDataset):
-    """Datasets with the same fields, each as often as its weight says: `Mix({photos: 0.7, drawings: 0.3})`.
+    """Mixes datasets with the same fields by weight: `Mix({photos: 0.7, drawings: 0.3})`.
 
-    It is their concatenation, with the order of a `MixSampler`, which a loader takes unless it is given another one;
-    there it says how epochs go on.  The field `index` counts through the datasets, see `locate`.
+    It is the datasets' concatenation with the order of a `MixSampler`, which says how epochs continue; a loader uses
+    that order unless it is given another one.  The field `index` counts through all datasets, see `locate`.
 
     Args:
         datasets: {dataset: weight}; or a list of datasets, weighted by their sizes.
-        num_samples, temperature: as for `MixSampler`; with a list, such as temperature=5.
+        num_samples, temperature: as for `MixSampler`; temperature=5, say, goes with a list.
 
     Attributes:
-        datasets: in their order.
+        datasets: the datasets, in their order.
         sampler: the order.
 
     Raises:
-        TypeError: something else than datasets of torchdali, or numbers and arrays of different types.
-        ValueError: no datasets, an empty one, other fields than the first one's, or weights that cannot be.
+        TypeError: something else than datasets of torchdali.
+        FieldTypeError: numbers, arrays or images of different types.
+        ValueError: no datasets, an empty one, other fields than the first one's, or invalid weights.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Several datasets in given proportions, as an order over their concatenation."""
+"""An order that mixes several concatenated datasets in given proportions."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ..checks import integer
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation, permute_each
-from ..rand import derive, fold
+from ..rand import Key, derive, fold
 from ..state import Position
 from .numbers import as_numbers, occurrence_keys
 
 
 class MixSampler(Order):
-    """Datasets that are concatenated, each as often as its weight says; `Mix` has one.
+    """Draws from concatenated datasets, each as often as its weight says; `Mix` joins datasets and this order.
 
-    Each epoch holds the same whole number of samples of each dataset, the nearest to its weight, in a random order.
-    Each dataset is shuffled on its own, and its passes go on over the epochs: every sample of a dataset is seen once
-    before any is seen again, however long an epoch is.  A sample that comes several times in an epoch is augmented in
-    another way each time.
+    Each epoch holds the same number of samples of each dataset, the nearest to its weight, in random order.  Each
+    dataset is shuffled on its own, and continues from epoch to epoch: every sample of a dataset is seen once before any
+    is seen again, however long an epoch is.  A sample that comes several times in an epoch is augmented differently
+    each time.
 
     Args:
-        sizes: samples of each dataset.
-        weights: one positive number for each dataset, which need not sum to 1; None: the sizes.
-        num_samples: of an epoch, over all ranks; None: as many as all datasets have together.
-        temperature: the weights are raised to 1 / temperature: above 1, small datasets come more often.
+        sizes: number of samples of each dataset.
+        weights: one positive number per dataset; they need not sum to 1.  None: the sizes.
+        num_samples: samples per epoch, over all ranks; None: as many as all datasets have together.
+        temperature: the weights are raised to the power 1 / temperature: above 1, small datasets come more often.
 
     Attributes:
-        counts: samples of each dataset in an epoch.
+        counts: samples of each dataset per epoch.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: weights that are not positive or not one for each dataset; too short an epoch for a weight.
+        TypeError: sizes or weights are not numbers.
+        ValueError: the weights are not positive, or not one per dataset; an epoch is too short for a weight.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MixSampler(Order):
         if shares.shape != self.sizes.shape:
             raise ValueError(f"weights must be one for each of {len(self.sizes)} datasets, got {len(shares)}")
         if not shares.min() > 0:
-            raise ValueError(f"weights must be positive, got {shares.min()}: leave such a dataset out")
+            raise ValueError(f"weights must be positive, got {shares.min()}: leave that dataset out")
         if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0:
             raise ValueError(f"temperature must be a positive number, got {temperature!r}")
         self.dataset_size = int(self.sizes.sum())
@@ -57,7 +57,7 @@ class MixSampler(Order):
         self.counts = _apportion((shares / shares.max()) ** (1 / temperature), n)
         if not self.counts.all():
             none = int(np.flatnonzero(self.counts == 0)[0])
-            raise ValueError(f"num_samples={n} is too short an epoch for a sample of dataset {none}, by its weight")
+            raise ValueError(f"num_samples={n} is too few for one sample of dataset {none}, by its weight")
         self._edges = np.cumsum(self.counts)
         self._starts = np.cumsum(self.sizes) - self.sizes
 
@@ -65,9 +65,9 @@ class MixSampler(Order):
         return int(self._edges[-1])
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(len(self), derive(seed, 0x313C, at.key))
-        own = derive(seed, 0x313D, at.cycle)
-        # Where each dataset stands at the start of the epoch; by Python's integers, which have no end.
+        shuffled = Permutation(len(self), derive(seed, Key.MIX, at.key))
+        own = derive(seed, Key.WITHIN_PART, at.cycle)
+        # The start of the epoch in each dataset's own line of samples; Python's integers can't overflow.
         begun = [divmod(at.epoch * int(count), int(size)) for count, size in zip(self.counts, self.sizes, strict=True)]
         first_pass, first_place = np.array(begun, np.int64).T
 
@@ -87,7 +87,7 @@ class MixSampler(Order):
 
 
 def _apportion(shares: NDArray[np.float64], n: int) -> Indices:
-    """Whole numbers that sum to n, each less than one from its share (Hamilton's method)."""
+    """Find integers that sum to n, each less than one from its share (Hamilton's method)."""
     exact = shares / shares.sum() * n
     counts: Indices = np.floor(exact).astype(np.int64)
     missing = n - int(counts.sum())

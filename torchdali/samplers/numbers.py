@@ -1,4 +1,4 @@
-"""Numbers that samplers are made of: tables, sizes, and the keys of samples that come several times."""
+"""Helpers of samplers: tables of numbers, sizes of datasets, and keys of samples that come several times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..rand import Words, mix
 
 
 def occurrence_keys(indices: Indices, occurrences: NDArray[np.int64]) -> Words:
-    """Key the random numbers of samples that come several times: the first time by the index, as everywhere."""
+    """Make the keys of samples that come several times; the first time, the key is the index, as everywhere."""
     return indices.astype(np.uint64) + mix(occurrences.astype(np.uint64))  # mix(0) is 0
 
 
@@ -22,13 +22,13 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
 
     Raises:
         TypeError: it is anything else.
-        ValueError: there is none, or one is infinite or nan.
+        ValueError: there are none, or one is infinite or NaN.
     """
     column, kind = as_column(name, values)
     if not len(column):
         raise ValueError(f"{name} must hold at least one number, got none")
     if kind != "number":
-        raise TypeError(f"{name} must be one number for each sample, got {column[0]!r:.80}")
+        raise TypeError(f"{name} must be one number per sample, got {column[0]!r:.80}")
     numbers = np.asarray(column)
     if not np.isfinite(numbers).all():
         at = int(np.flatnonzero(~np.isfinite(numbers))[0])
@@ -40,7 +40,7 @@ def size_of(dataset: Any) -> int:
     """Get the size of a dataset, or the number itself.
 
     Raises:
-        TypeError: neither a number nor something with a length.
+        TypeError: it is neither a number nor an object with a length.
     """
     if hasattr(dataset, "__len__"):
         return len(dataset)

@@ -1,4 +1,4 @@
-"""Every sample several times in a row, augmented in different ways."""
+"""An order in which every sample comes several times in a row, augmented differently."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import numpy as np
 from ..checks import integer
 from ..order import Epoch, Indices, Order, Rows
 from ..permutation import Permutation
-from ..rand import derive
+from ..rand import Key, derive
 from ..state import Position
 from .numbers import occurrence_keys, size_of
 
 
 class RepeatedAugmentationSampler(Order):
-    """Repeated augmentation (Hoffer et al., "Augment your batch", 2020), as in DeiT's and timm's `RASampler`.
+    """Repeats each sample (Hoffer et al., "Augment your batch", 2020), as DeiT's and timm's `RASampler` do.
 
-    The epoch is a random order in which each sample stands `repeats` times in a row, augmented in another way each
-    time.  The ranks take turns in it, position by position, so that repeats land in one global batch and on different
-    ranks.  As there, an epoch is as long as the dataset by default, and so sees one of `repeats` samples; which ones is
-    drawn anew.  Unlike there, nothing depends on the number of ranks, and nothing is rounded to 256.
+    The epoch is a random order in which each sample comes `repeats` times in a row, augmented differently each time.
+    The ranks take its positions in turn, so that repeats land in one global batch and on different ranks.  As in
+    `RASampler`, an epoch is as long as the dataset by default, and so sees one in `repeats` of its samples, which are
+    drawn anew in each epoch.  Unlike there, nothing depends on the number of ranks, and nothing is rounded to 256.
 
     Args:
         dataset: a dataset, or its number of samples.
         repeats: how often each sample comes.
-        num_samples: of an epoch, over all ranks and with repeats; None: as many as the dataset has.
+        num_samples: samples per epoch, over all ranks, repeats included; None: as many as the dataset has.
 
     Raises:
-        TypeError, ValueError: no dataset, an empty one, no positive integers, or more samples than repeats give.
+        TypeError, ValueError: no dataset, an empty one, no positive integers, or `num_samples` above the number of
+            samples with repeats.
     """
 
     strided = True
@@ -45,7 +46,7 @@ class RepeatedAugmentationSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        shuffled = Permutation(self.dataset_size, derive(seed, 0x4E9A, at.key))
+        shuffled = Permutation(self.dataset_size, derive(seed, Key.REPEATED, at.key))
 
         def rows(positions: Indices) -> Rows:
             places, repeats = np.divmod(positions, self.repeats)

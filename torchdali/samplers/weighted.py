@@ -1,4 +1,4 @@
-"""Each sample as often as its weight says."""
+"""An order in which each sample comes as often as its weight says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..checks import integer
 from ..fingerprint import digest
 from ..order import Epoch, Indices, Order, Rows, own_rows
-from ..rand import Words, derive, fold
+from ..rand import Key, Words, derive, fold
 from ..state import Position
 from .numbers import as_numbers
 
@@ -18,23 +18,23 @@ _LOG2 = 0.6931471805599453
 
 
 class WeightedSampler(Order):
-    """torch's `WeightedRandomSampler`, where any position is drawn on its own.
+    """Draws samples by weight, like torch's `WeightedRandomSampler`, but each position on its own.
 
-    With replacement, every position is an independent draw: nothing is drawn at the start of an epoch.  Without, the
-    epoch begins with a table of O(N), in the order of drawing one after the other (Efraimidis and Spirakis, "Weighted
-    random sampling with a reservoir", 2006): heavy samples tend to come first.  A sample that comes several times in an
-    epoch is augmented in another way each time.
+    With replacement, every position is an independent draw: nothing is drawn at the start of an epoch.  Without
+    replacement, the epoch begins with a table of O(N), in the order of drawing one sample after the other (Efraimidis
+    and Spirakis, "Weighted random sampling with a reservoir", 2006): heavy samples tend to come first.  A sample that
+    comes several times in an epoch is augmented differently each time.
 
     Args:
-        weights: [N] one for each sample, none negative; they need not sum to 1.
-        num_samples: of an epoch, over all ranks; None: as many as there are weights, and without replacement as there
-            are positive ones.
+        weights: [N] one per sample, not negative; they need not sum to 1.
+        num_samples: samples per epoch, over all ranks; None: as many as there are weights, or, without replacement,
+            positive weights.
         replacement: a sample may come several times in an epoch.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: a weight that is negative or not finite, all zero; without replacement, more samples than positive
-            weights.
+        TypeError: the weights are not numbers.
+        ValueError: a weight is negative or not finite, or all are zero; without replacement, `num_samples` is above the
+            number of positive weights.
     """
 
     def __init__(self, weights: Any, num_samples: int | None = None, replacement: bool = True) -> None:
@@ -56,7 +56,7 @@ class WeightedSampler(Order):
                 "replacement=True"
             )
         if replacement:
-            # The last edge is exactly 1, above every draw; a weight of zero has no room between its edges.
+            # The last edge is exactly 1, above every draw; a weight of zero leaves no room between its edges.
             self._table: NDArray[np.float64] = np.cumsum(numbers, out=numbers)
             self._table /= self._table[-1]
         else:
@@ -67,7 +67,7 @@ class WeightedSampler(Order):
         return self._size
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        draw = derive(seed, 0x3E16, at.key)
+        draw = derive(seed, Key.WEIGHTED, at.key)
         if not self.replacement:
             indices = _drawn_without(self._table, self._size, draw)
             return Epoch(len(self), lambda positions: own_rows(indices[positions]))
@@ -75,7 +75,7 @@ class WeightedSampler(Order):
         def rows(positions: Indices) -> Rows:
             numbers = positions.astype(np.uint64)
             drawn = np.searchsorted(self._table, _unit(fold(draw, numbers)), side="right")
-            return Rows(drawn.astype(np.int64), numbers)  # keyed by the position, which comes once
+            return Rows(drawn.astype(np.int64), numbers)  # keyed by the position, since each position comes once
 
         return Epoch(len(self), rows)
 
@@ -87,26 +87,26 @@ class WeightedSampler(Order):
 
 
 def _unit(words: Words) -> NDArray[np.float64]:
-    """In [0, 1)."""
+    """Turn random words into numbers in [0, 1)."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _drawn_without(weights: NDArray[np.float64], n: int, key: int) -> Indices:
-    """The n smallest of exponential times of rate `weights`, in their order."""
+    """Draw an exponential time of rate `weights[i]` for each i, and give the n smallest, in their order."""
     with np.errstate(divide="ignore", over="ignore"):
         words = fold(key, np.arange(len(weights), dtype=np.uint64))
         times = exact_minus_log(1 - _unit(words)) / weights
     times[weights == 0] = np.inf
-    # Ties go by index, whatever the algorithm of numpy's partition.
+    # Ties go by index, whichever algorithm numpy's partition uses.
     among = np.flatnonzero(times <= np.partition(times, n - 1)[n - 1])
     return among[np.argsort(times[among], kind="stable")][:n]
 
 
 def exact_minus_log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """-log(x) for x in (0, 1], within 1e-15, and the same bits on every machine.
+    """Compute -log(x) for x in (0, 1], within 1e-15, with the same bits on every machine.
 
-    numpy's own log depends on the processor, and one last bit swaps two samples between the ranks.  Here are only
-    operations that IEEE 754 fixes.
+    numpy's own log depends on the processor, and one different bit would swap two samples between the ranks.  This
+    function uses only operations that IEEE 754 defines exactly.
     """
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.5**0.5

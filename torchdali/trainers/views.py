@@ -31,7 +31,7 @@ class Loader(Protocol):
     source: Source
 
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int | None: ...
     @property
     def drop_last(self) -> bool: ...
     @property
@@ -90,7 +90,7 @@ class BatchTokens:
         return EpochSampler(self._loader)
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int | None:
         return self._loader.batch_size
 
     @property

@@ -28,6 +28,8 @@ What holds:
 - A worker that dies, or takes over `timeout` seconds for a sample, is an error of the run, and closes the pool.
 - Closing a run early does not wait: workers drop its tasks at the next sample, and the pool takes the next run.
 - The workers end within a second of `close`, of an error, and of the end of the pool's process, however it ends.
+- They, and the fork server, outlive the signals that go to a whole process group (INT, TERM, HUP, USR1, USR2): the
+  pool's process decides.  `worker_init_fn` may set handlers of its own.
 - The job and `worker_init_fn` are pickled, by cloudpickle unless told otherwise; under fork they are inherited, unless
   the job or its dataset defines how it is pickled (`__getstate__`, `__setstate__`, ...).  So set-up that is put off
   to `__setstate__` runs once in each worker under every start method.

@@ -16,7 +16,11 @@ from multiprocessing.forkserver import ForkServer, read_signed
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from ..errors import let_through
+
 _PRELOAD = ["numpy", "torch", "cloudpickle", "torch.utils.data", "torchdali.workers.worker"]
+GROUP_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
+"""Signals that go to all processes of a job, before a machine is taken away, say: the pool's process decides."""
 _server: tuple[int, ForkServer] | None = None  # and the process that it belongs to
 _lock = threading.Lock()
 
@@ -55,7 +59,8 @@ def start(
         try:
             process.preload = [*preload, *_PRELOAD]
             process.start()
-        except (EOFError, ConnectionError):
+        except (EOFError, ConnectionError) as error:
+            let_through(error)
             # The server died of one of the modules; its traceback is on stderr.
             _forget_server()
             process.preload = _PRELOAD
@@ -65,12 +70,13 @@ def start(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Start processes inside this block: Ctrl-C comes after it, and the user may still choose a start method."""
-    resource_tracker.ensure_running()  # it would unblock the signal
+    """Start processes inside this block: signals come after it, and the user may still choose a start method."""
     method = multiprocessing.get_start_method(allow_none=True)
-    # The mask is inherited, so that Ctrl-C prints no traceback from a worker that has just begun.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # The mask is inherited: by the fork server for good, by a worker until it has its handlers.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
+        resource_tracker.ensure_running()  # it unblocks two of them
+        signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
         yield
     finally:
         if method is None:

@@ -13,10 +13,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import util
 from multiprocessing.context import BaseContext
 from typing import Any
 
 from ..checks import integer, one_of
+from ..errors import let_through
 from . import launch
 from .failure import Failure
 from .job import Job, dataset_of
@@ -110,6 +112,7 @@ class WorkerPool:
             try:
                 data = None if inherited else codec.dumps(setup)
             except Exception as error:
+                let_through(error)
                 kind = type(dataset_of(setup.job)).__name__
                 raise TypeError(
                     f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
@@ -117,6 +120,8 @@ class WorkerPool:
             processes = self._processes = Processes(self.num_workers)
             # At exit too; a daemon thread may be waiting for the workers then.
             self._finalizer = weakref.finalize(self, processes.end)
+            # multiprocessing's own exit, which may come before that, would wait for ever: they ignore its signal.
+            util.Finalize(self, processes.halt, exitpriority=0)
             try:
                 for number in range(self.num_workers):
                     self._add(processes, number, codec, inherited, data)
@@ -180,6 +185,7 @@ class WorkerPool:
                 try:
                     task = next(ahead, None)
                 except Exception as error:  # it comes after the results of the tasks before it
+                    let_through(error)
                     task, failure = None, error
                 if task is None:
                     ahead = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..batch import Columns
+from ..errors import let_through
 from .failure import Failure
 from .process import WorkerProcess
 from .slots import Written
@@ -53,6 +54,7 @@ class Result:
         try:
             self.columns, self.note = process.slots.read(outcome)
         except Exception as error:  # such as a class that only the worker can import
+            let_through(error)
             self.error = error
             self.release()
 

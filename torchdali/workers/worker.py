@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from ..seeding import seed_all
 from .failure import Failure
 from .info import WatchedInfo
 from .job import Answer, Job, dataset_of
+from .launch import GROUP_SIGNALS
 from .messages import Compute, Done, NotStarted, Stop
 from .protocol import Codec, Packet, receive
 from .slots import Slots
@@ -66,11 +68,14 @@ def main(sock: socket.socket, number: int, parent: int, codec: Codec, inherited:
 
 
 def _settle(parent: int) -> None:
-    """Make the process end with the pool's process, and at a signal to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool's process decides what Ctrl-C means
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process inherits handlers
-    signal.set_wakeup_fd(-1)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    """Make the process end with the pool's process, and outlive signals that go to a whole process group."""
+    signal.set_wakeup_fd(-1)  # a forked process inherits it, and handlers
+    for number in GROUP_SIGNALS:
+        # The pool's process decides what they mean.  A handler, where programs that user code starts shall not
+        # inherit that; none of it is seen by a system call.
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else _nothing)
+        signal.siginterrupt(number, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     try:
         fd = os.pidfd_open(parent)
     except ProcessLookupError:
@@ -88,6 +93,10 @@ def _settle(parent: int) -> None:
 
     threading.Thread(target=watch, name="torchdali-watch", daemon=True).start()
     torch.set_num_threads(1)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Handle a signal that is for the pool's process."""
 
 
 def _introduce(setup: Setup, number: int) -> None:

@@ -1,0 +1,249 @@
+"""Loaders on a pretended GPU: every engine, transform, form of batch and end of a pass, without a hazard."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.testing import assert_same_stream, make_image_folder, sample_digests
+
+from . import watched
+
+GPU_1 = torch.device("cuda", 1)
+EXECUTIONS = [("eager", 2), ("eager", 0), ("pipeline", 2), ("pipeline", 0), ("debug", 2)]
+NORMALIZE = T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+AUGMENT = T.Compose(
+    [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.2, 0.1), NORMALIZE],
+)
+TRANSFORMS = [
+    T.Resize(32),
+    T.Compose([T.Resize(40), T.CenterCrop(32)]),
+    T.Compose([T.RandomCrop(48, pad_if_needed=True), T.RandomVerticalFlip()]),
+    T.Compose([T.RandomResizedCrop(24, interpolation="bicubic"), T.GaussianBlur(5)]),
+    T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
+    T.RandomHorizontalFlip(),
+    None,
+]
+
+
+def rotate(sample, rand):
+    import nvidia.dali.experimental.dynamic as ndd
+
+    image = ndd.decoders.image(sample["image"], device=rand.device)
+    image = ndd.rotate(image, angle=rand.uniform(-10, 10), fill_value=0)
+    return {**sample, "image": ndd.resize(image, size=[24, 24])}
+
+
+@pytest.fixture
+def make(folder):
+    """Makes a loader with some arguments changed."""
+
+    def make(**changes):
+        arguments = dict(batch_size=4, shuffle=True, seed=5, device="cuda", transform=AUGMENT, timeout=60)
+        return td.DataLoader(td.ImageFolder(folder), **(arguments | changes))
+
+    return make
+
+
+def use(batch) -> None:
+    """Read a batch as a training step does: late, on the current stream."""
+    for value in batch.values() if isinstance(batch, dict) else batch:
+        for tensor in value if isinstance(value, td.Padded) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                tensor.float().mean()
+
+
+def train(loader) -> int:
+    """Use each batch on a stream of the consumer's own and drop it at once."""
+    count = 0
+    with torch.cuda.stream(torch.cuda.Stream(loader.device)):
+        for batch in loader:
+            use(batch)
+            del batch
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_batches_are_torchs_and_on_the_device(make, engine, prefetch):
+    for images, labels in make(engine=engine, prefetch_factor=prefetch):
+        assert images.device == labels.device == torch.device("cuda", 0)
+        assert all(buffer.use.owner == "torch" for buffer in images.buffers + labels.buffers)
+        use((images, labels))
+
+
+def test_engines_and_prefetch_give_one_stream(make):
+    stream = assert_same_stream(*(lambda e=e, p=p: make(engine=e, prefetch_factor=p) for e, p in EXECUTIONS))
+    assert len(stream) == 6
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
+def test_each_transform_and_ragged_batches(make, engine, transform):
+    for output in ("tuple", "dict"):
+        assert train(make(engine=engine, transform=transform, output=output)) == 6
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_functions(make, prefetch):
+    traced = T.traceable(lambda sample, rand, ops: {**sample, "image": ops.resize(sample["image"], size=[8, 8])})
+    for transform in (rotate, T.Compose([rotate, *AUGMENT.transforms]), T.Compose([T.Decode(), traced])):
+        assert train(make(transform=transform, prefetch_factor=prefetch)) == 6
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_arrays_numbers_and_objects(engine, prefetch):
+    images = list(np.random.default_rng(0).integers(0, 256, (12, 40, 30, 3), dtype=np.uint8))
+    images[3] = images[3][:32]
+    boxes = [np.ones((n, 4), np.float32) for n in (3, 0, 2, 5, 1, 1, 0, 4, 2, 2, 1, 3)]
+    dataset = td.InMemoryDataset(image=images, boxes=boxes, name=[f"n{i}" for i in range(12)], label=list(range(12)))
+    for transform in (None, T.RandomResizedCrop(16)):
+        assert train(td.DataLoader(dataset, 5, device="cuda", engine=engine, prefetch_factor=prefetch,
+                                   transform=transform)) == 3  # fmt: skip
+
+
+def test_several_image_fields(folder):
+    data = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+    dataset = td.InMemoryDataset(image=data, other=data[::-1])
+    for engine in ("eager", "pipeline"):
+        assert train(td.DataLoader(dataset, 4, device="cuda", transform=T.RandomResizedCrop(16), engine=engine)) == 6
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_repairs(tmp_path, engine, prefetch):
+    root = make_image_folder(tmp_path / "damaged", classes=2, per_class=8)
+    paths = sorted(root.rglob("*.jpg"))
+    paths[3].write_bytes(b"\xff\xd8\xff\xe0" + os.urandom(300))
+    paths[9].write_bytes(b"")
+    loader = td.DataLoader(
+        td.ImageFolder(root), 4, device="cuda", transform=AUGMENT, engine=engine, prefetch_factor=prefetch,
+        on_bad_sample="substitute",
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        assert train(loader) == 4
+    assert len(loader.bad_samples) >= 2
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_breaks_closes_and_errors(make, engine, prefetch):
+    loader = make(engine=engine, prefetch_factor=prefetch)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for number in range(3):
+            try:
+                for step, batch in enumerate(loader):
+                    use(batch)
+                    del batch
+                    if step == 1 and number == 0:
+                        break
+                    if step == 1 and number == 1:
+                        loader.close()
+                        break
+                    if step == 1:
+                        raise KeyError("loss is NaN")
+            except KeyError:
+                pass
+    gc.collect()
+
+
+def test_two_loaders_at_once(make):
+    makers = [make, lambda: make(engine="eager"), lambda: make(prefetch_factor=0)]
+    alone = [[sample_digests(batch) for batch in each()] for each in makers]
+    together = [[sample_digests(batch) for batch in batches] for batches in zip(*(each() for each in makers))]
+    assert [list(each) for each in zip(*together)] == alone
+
+
+@pytest.mark.processes
+def test_python_datasets(folder):
+    data = [(path.read_bytes(), i, np.ones(3, np.float32)) for i, path in enumerate(sorted(folder.rglob("*.jpg")))]
+    for workers in (0, 2):
+        assert train(td.DataLoader(data, 4, device="cuda", transform=AUGMENT, num_workers=workers)) == 6
+
+
+# Devices
+
+
+def in_a_new_thread(run) -> None:
+    """Run a function where no GPU was made current yet; its error rises here."""
+    errors = []
+
+    def body() -> None:
+        try:
+            run()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join(120)
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("chosen", ["LOCAL_RANK", "set_device", "device="])
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_only_this_ranks_gpu_is_touched(make, monkeypatch, engine, prefetch, chosen):
+    """A CUDA context costs half a gigabyte on the card of rank 0, for each rank that makes one there."""
+    if chosen == "LOCAL_RANK":
+        monkeypatch.setenv("LOCAL_RANK", "1")
+
+    def run():
+        with watched(1) as machine:
+            if chosen == "set_device":
+                torch.cuda.set_device(1)
+            device = GPU_1 if chosen == "device=" else "cuda"
+            for transform in (AUGMENT, None):
+                loader = make(device=device, engine=engine, prefetch_factor=prefetch, rank=0, world_size=1,
+                              transform=transform)  # fmt: skip
+                assert loader.device == GPU_1 and train(loader) == 6
+        assert not machine.hazards, machine.hazards
+
+    in_a_new_thread(run)
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_a_loader_on_the_cpu_touches_no_gpu(make, engine, prefetch):
+    def run():
+        with watched() as machine:
+            for transform in (AUGMENT, T.RandomResizedCrop(16), rotate, None):
+                chosen = "auto" if transform is rotate and engine == "pipeline" else engine
+                for images, *_ in make(device="cpu", engine=chosen, prefetch_factor=prefetch, transform=transform):
+                    assert (images[0] if isinstance(images, td.Padded) else images).device.type == "cpu"
+        assert not machine.hazards, machine.hazards
+        assert not machine.counts, machine.counts
+
+    in_a_new_thread(run)
+
+
+def test_streams_are_leased_from_many_threads_at_once():
+    from torchdali import _dali
+
+    class Owner:
+        pass
+
+    device, failed = torch.device("cuda", 0), []
+
+    def lease():
+        try:
+            for _ in range(300):
+                owners = [Owner(), Owner()]
+                streams = [_dali.lease_stream(owner, device) for owner in owners]
+                assert streams[0] != streams[1]
+                del owners
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=lease) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed

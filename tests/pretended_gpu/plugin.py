@@ -1,0 +1,27 @@
+"""pytest with a pretended GPU: every test is judged by the hazards that it causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .as_dali import install_dali
+from .as_torch import install_torch
+from .machine import MACHINE, Machine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "hazards_expected: the test itself says which hazards there are")
+    # Here and not earlier: pytest's own start is over, and DALI is not imported yet.
+    install_torch()
+    install_dali()
+
+
+@pytest.fixture(autouse=True)
+def no_hazards(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """Fail a test that causes a hazard."""
+    MACHINE.reset()
+    yield MACHINE
+    if "hazards_expected" not in request.keywords:
+        assert not MACHINE.hazards, "\n".join(MACHINE.hazards[:8])

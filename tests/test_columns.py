@@ -1,0 +1,100 @@
+"""Columns are writable: DALI copies read-only arrays one by one, and slowly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import _dali
+from torchdali import transforms as T
+from torchdali.columns import writable
+from torchdali.formats.files import read_file
+from torchdali.transforms import traceable
+
+
+def test_a_file_is_read_into_memory_that_can_be_written(tmp_path):
+    content = np.random.default_rng(0).bytes(3_000_000)
+    (tmp_path / "a").write_bytes(content)
+    (tmp_path / "empty").write_bytes(b"")
+    data = read_file(str(tmp_path / "a"))
+    assert data.dtype == np.uint8 and data.flags.writeable and data.tobytes() == content
+    with pytest.raises(ValueError, match="the file is empty"):
+        read_file(str(tmp_path / "empty"))
+    with pytest.raises(FileNotFoundError, match="missing"):
+        read_file(str(tmp_path / "missing"))
+    with pytest.raises(IsADirectoryError):
+        read_file(str(tmp_path))
+
+
+def test_only_what_is_read_only_is_copied():
+    fixed = np.frombuffer(b"abc", np.uint8)
+    own = np.zeros(3, np.uint8)
+    tensor = torch.zeros(3)
+    got = writable([fixed, own, tensor])
+    assert got[0].flags.writeable and got[0].tolist() == fixed.tolist()
+    assert got[1] is own and got[2] is tensor
+    whole = np.zeros((2, 3))
+    assert writable(whole) is whole
+    whole.flags.writeable = False
+    assert writable(whole).flags.writeable and not whole.flags.writeable
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def in_memory(folder):
+    files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
+    boxes = [read_only(np.ones((1 + i % 3, 4), np.float32)) for i in range(len(files))]
+    return td.InMemoryDataset(image=files, boxes=boxes)
+
+
+def decoded(folder):
+    return td.InMemoryDataset(image=read_only(np.zeros((22, 30, 30, 3), np.uint8)), boxes=read_only(np.ones((22, 4))))
+
+
+def python(folder):
+    return [
+        {"image": path.read_bytes(), "boxes": read_only(np.ones(4, np.float32))}
+        for path in sorted(folder.rglob("*.jpg"))
+    ]
+
+
+SOURCES = [lambda folder: td.ImageFolder(folder), in_memory, decoded, python]
+
+
+@traceable
+def all_fields(sample, rand, ops):
+    return {**sample, "image": ops.resize(sample["image"], size=[8, 8])}
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+@pytest.mark.parametrize("source", SOURCES, ids=["files", "in memory", "decoded", "python"])
+def test_whatever_goes_into_dali_is_writable(folder, monkeypatch, engine, source):
+    seen: list[bool] = []
+
+    def note(values) -> None:
+        # Parameters, [N] or [N, d], are small, and copied at once.
+        rows = values if isinstance(values, list) else [values] * (np.ndim(values) > 2)
+        seen.extend(row.flags.writeable for row in rows if isinstance(row, np.ndarray))
+
+    batch, external = _dali.as_batch, _dali.external_source
+
+    def feed(source, *rest):
+        def noted():
+            values = source()
+            for each in values:
+                note(each)
+            return values
+
+        return external(noted, *rest)
+
+    monkeypatch.setattr(_dali, "as_batch", lambda values, *rest: note(values) or batch(values, *rest))
+    monkeypatch.setattr(_dali, "external_source", feed)
+    transform = T.Compose([T.Decode(), T.RandomResizedCrop(16), all_fields])
+    loader = td.DataLoader(source(folder), 4, device="cpu", transform=transform, engine=engine)
+    assert len(list(loader)) == 6
+    assert len(seen) >= 6 and all(seen)

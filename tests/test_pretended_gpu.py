@@ -1,0 +1,36 @@
+"""The GPU's control flow on a machine without a GPU: the cases of tests/pretended_gpu, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+ROOT = Path(__file__).parent.parent
+CASES = sorted((ROOT / "tests/pretended_gpu").glob("cases_*.py"))
+
+
+def with_pretended_gpu(*arguments: str | Path) -> str:
+    """Run pytest with a pretended GPU and give its output.
+
+    Raises:
+        AssertionError: a test has failed, or has caused a hazard.
+    """
+    command = [sys.executable, "-m", "pytest", "-p", "tests.pretended_gpu.plugin", "-p", "no:cacheprovider", "-q", "-s"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [*command, "--tb=short", *map(str, arguments)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_no_hazards_and_the_check_has_teeth():
+    assert len(CASES) >= 3
+    with_pretended_gpu(*CASES)
