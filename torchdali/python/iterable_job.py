@@ -140,7 +140,8 @@ class IterableJob:
         self._counting: set[str] = set()  # those that the dataset changes by itself
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "_shard": self._shard}  # a pass does not travel
+        # A pass does not travel.
+        return {"dataset": self.dataset, "_shard": self._shard, "collating": self.collating}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -170,7 +171,7 @@ class IterableJob:
             sample = aside._peek(progress)
         if sample is _NOTHING:
             return None
-        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields))
+        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields, request.kinds))
 
     def _peek(self, progress: Callable[[int], None]) -> Any:
         """Look at the next sample that can be made; the errors before it come where it is read."""
@@ -347,7 +348,7 @@ class IterableJob:
             return
         tellable = callable(getattr(self.dataset, "set_epoch", None))
         tries = [_NOTHING, self._initial]
-        # A state that is there only after `iter` can't be told before it, and a dataset that is told the epoch needs none.
+        # A state that is there only after `iter` can't be told before it; a dataset that is told the epoch needs none.
         told = self._initial is _NOTHING or tellable
         if begin.state is not None and not told and (begin.loaded or fresh):
             tries = [begin.state, *tries]
