@@ -124,7 +124,7 @@ class IterableReading(Reading):
     def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
         self._given += 1
         told = self._source.told
-        if told is not None and self._given > told and not self._pass.start.samples_seen:
+        if told is not None and self._given == told + 1 and not self._pass.start.samples_seen:
             self._source.warn_once(
                 f"Length of IterableDataset {self._dataset} was reported to be {told} batches (when accessing "
                 f"len(dataloader)), but {self._given} batches have been fetched: make its __len__ tell the samples "
