@@ -7,7 +7,9 @@ import itertools
 import json
 import os
 import random
+import re
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -844,3 +846,136 @@ def test_another_number_of_workers_in_mid_epoch(cls, before, after, steps):
     with loader(cls(40), after) as one:  # in the samples that the others had in part, too
         one.load_state_dict(again)
         assert sorted(seen + more + pairs(one)) == whole
+
+
+# What an iterable may be
+
+
+class Anew:
+    """DALI's way to write an iterator: `__iter__` begins anew."""
+
+    def __iter__(self) -> Any:
+        self.at = 0
+        return self
+
+    def __next__(self) -> int:
+        if self.at == N:
+            raise StopIteration
+        self.at += 1
+        return self.at - 1
+
+
+class Once(Anew):
+    """One that does not."""
+
+    at = 0
+
+    def __iter__(self) -> Any:
+        return self
+
+
+class NeedsArguments:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Any:
+        return iter(range(self.n))
+
+
+def needs_arguments(n: int) -> Any:
+    yield from range(n)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("what", [Anew, Anew(), lambda: range(N), NeedsArguments(N), list(range(N))])
+def test_what_an_iterable_may_be(what, num_workers):
+    with loader(td.IterableSource(what), num_workers) as one:
+        for _ in range(2):
+            assert sorted(flat(one)) == list(range(N))
+
+
+def test_what_to_write_for_other_things():
+    with pytest.raises(TypeError, match=r"NeedsArguments is called .* write IterableSource\(NeedsArguments\(...\)\)"):
+        td.IterableSource(NeedsArguments)
+    with pytest.raises(TypeError, match=r"write IterableSource\(lambda: needs_arguments\(...\)\)"):
+        td.IterableSource(needs_arguments)
+    for once in (iter([1]), map(int, "12"), (i for i in range(3)), itertools.count()):
+        with pytest.raises(TypeError, match="can be iterated only once: write the function that makes it"):
+            td.IterableSource(once)
+    with (
+        loader(td.IterableSource(lambda: 3)) as one,
+        pytest.raises(TypeError, match="must return an iterable, got int"),
+    ):
+        next(iter(one))
+    with loader(td.IterableSource(Once())) as one:
+        assert flat(one) == list(range(N))
+        with pytest.warns(RuntimeWarning, match="Once gave no sample in epoch 1, .* write the function that makes it"):
+            assert flat(one) == []
+
+
+# Its length
+
+
+class Sized(S.Stream):
+    def __init__(self, n: int, said: int) -> None:
+        super().__init__(n)
+        self.said = said
+
+    def __len__(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterable_may_have_a_length(num_workers, drop_last):
+    for rank in range(2):
+        with loader(Sized(N, N), num_workers, drop_last=drop_last, rank=rank, world_size=2) as one:
+            told = len(one)
+            if rank or not drop_last:
+                assert len(list(one)) == told
+    with loader(Sized(N, N), num_workers) as one:
+        assert len(one) == 6 == len(list(one)) and one.state_dict()["num_samples"] == -1
+
+
+def test_a_length_that_lies_is_warned_about_as_in_torch():
+    theirs = torch.utils.data.DataLoader(Sized(N, 5), 4)
+    with loader(Sized(N, 5)) as one:
+        assert len(one) == len(theirs) == 2
+        for each in (theirs, one):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert len(list(each)) == 6
+            assert re.search(
+                r"Length of IterableDataset .* was reported to be \d.*len\(dataloader\)", str(caught[0].message)
+            )
+    with loader(Sized(N, 5)) as one:
+        assert sum(1 for _ in one) == 6  # list() would ask for it
+    with loader(Sized(N, 99)) as one:
+        assert len(one) == 25 and len(list(one)) == 6
+
+
+# The first sample
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_failing_first_sample_is_a_bad_sample_like_any_other(num_workers):
+    class Faulty(Anew):
+        def __next__(self) -> int:
+            number = super().__next__()
+            if number in (0, 1, 6):
+                raise LookupError(f"sample {number} is lost")
+            return number
+
+    with loader(td.IterableSource(Faulty()), num_workers) as one:
+        for _ in range(2):
+            batches, lost = iter(one), []
+            got = []
+            for _ in range(9):
+                try:
+                    got.append(next(batches).tolist())
+                except LookupError as error:
+                    lost.append(str(error))
+                except StopIteration:
+                    break
+            assert lost == [f"sample {number} is lost" for number in (0, 1, 6)]
+            assert [n for batch in got for n in batch] == [n for n in range(N) if n not in (0, 1, 6)]

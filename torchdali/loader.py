@@ -440,7 +440,9 @@ class DataLoader:
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
-        self.source.prepare(self.seed, start, shard)
+        # Drawn in the caller's thread: a sampler may use the global generators.
+        epoch = self._order.epoch(self.seed, start)
+        self.source.prepare(self.seed, start, shard, epoch)
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -459,8 +461,7 @@ class DataLoader:
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )
-        # Drawn in the caller's thread: a sampler may use the global generators.
-        steps = self._order.epoch(self.seed, start).steps(start, batching)
+        steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
         run = Run(settings, steps)

@@ -21,7 +21,7 @@ from .distributed import Shard
 from .drawn import Drawn
 from .errors import StateMismatchError, leave_frame, let_through
 from .options import Options
-from .order import Indices, Order, Rows, Sequential, Shuffled
+from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
 
@@ -208,8 +208,8 @@ class Source:
         """Open the source for one pass."""
         raise NotImplementedError
 
-    def prepare(self, seed: int, start: Position, shard: Shard) -> None:
-        """Get ready for a pass from `start`: its fields may be asked for before the pass is opened."""
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        """Get ready for a pass from `start`, in an order: its fields may be asked for before the pass is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""

@@ -140,7 +140,8 @@ class IterableJob:
         self._counting: set[str] = set()  # those that the dataset changes by itself
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "_shard": self._shard}  # a pass does not travel
+        # A pass does not travel.
+        return {"dataset": self.dataset, "_shard": self._shard, "collating": self.collating}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -165,11 +166,12 @@ class IterableJob:
             with suppress(Exception):
                 dataset = copy.deepcopy(dataset)
             aside = IterableJob(dataset, self._shard)
+            aside._met, aside._initial = self._met, self._initial
             aside._begin(request.part, Standing(), progress)
             sample = aside._peek(progress)
         if sample is _NOTHING:
             return None
-        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields))
+        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields, request.kinds))
 
     def _peek(self, progress: Callable[[int], None]) -> Any:
         """Look at the next sample that can be made; the errors before it come where it is read."""
@@ -242,7 +244,8 @@ class IterableJob:
         after = {name: now[name] for name in self._counting if name in now} or None
         before = {name: self._before[name] for name in self._counting if name in self._before} or None
         start = state if self._ended else None if self._origin is _NOTHING else self._origin
-        carried = Carried(None if _same(start, self._initial) else start, after)
+        told = callable(getattr(self.dataset, "set_epoch", None))  # it needs no counter of its own
+        carried = Carried(None if told or _same(start, self._initial) else start, after)
         done = self._begun.done if self._taken < max(self._begun.done, default=0) else ()
         return Standing(
             taken=self._taken,
@@ -345,8 +348,9 @@ class IterableJob:
             return
         tellable = callable(getattr(self.dataset, "set_epoch", None))
         tries = [_NOTHING, self._initial]
-        early = self._initial is not _NOTHING  # or there is a state only after `iter`, and it can't be told before it
-        if begin.state is not None and early and (begin.loaded or fresh):
+        # A state that is there only after `iter` can't be told before it; a dataset that is told the epoch needs none.
+        told = self._initial is _NOTHING or tellable
+        if begin.state is not None and not told and (begin.loaded or fresh):
             tries = [begin.state, *tries]
             self._origin = copy.deepcopy(begin.state)
         elif begin.loaded and not fresh:

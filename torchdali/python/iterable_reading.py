@@ -42,6 +42,7 @@ class IterableReading(Reading):
         self._rank = list(pass_.shard) if shard == "none" else None
         begin = begin_of(pass_.start, self._count, self._rank)
         self._turn, self._workers = begin.turn, list(begin.workers)
+        self._given = 0  # batches
         if begin.rank != self._rank:
             here, there = _as_words(self._rank), _as_words(begin.rank)
             raise StateMismatchError(
@@ -69,6 +70,15 @@ class IterableReading(Reading):
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Read the batches of all workers, in turn."""
         return self._from_here(rows) if self._pool is None else self._from_workers(rows, self._pool)
+
+    def _note_end(self) -> None:
+        """Warn of an iterable that gives nothing after an epoch that it gave samples in."""
+        if self._pass.key and not self._pass.start.samples_seen and not any(one.taken for one in self._workers):
+            self._source.warn_once(
+                f"{self._dataset} gave no sample in epoch {self._pass.epoch}, and it gave some before: its __iter__ "
+                "has to begin anew; for something that can be read once, write the function that makes it, as in "
+                "IterableSource(function)"
+            )
 
     def read(self, rows: Rows) -> Columns:
         """Raise: an iterable gives each sample once."""
@@ -112,6 +122,14 @@ class IterableReading(Reading):
         return self._source.received(columns)
 
     def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
+        self._given += 1
+        told = self._source.told
+        if told is not None and self._given == told + 1 and not self._pass.start.samples_seen:
+            self._source.warn_once(
+                f"Length of IterableDataset {self._dataset} was reported to be {told} batches (when accessing "
+                f"len(dataloader)), but {self._given} batches have been fetched: make its __len__ tell the samples "
+                "that all workers and ranks get together"
+            )
         snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
         return Lent(columns, release, snapshot)
 
@@ -133,6 +151,7 @@ class IterableReading(Reading):
                 if next(asked, None) is None:
                     return
                 yield self._give(columns, result.worker, result.release)
+            self._note_end()
         finally:
             self._source.pools.give_back(pool)
 
@@ -148,10 +167,11 @@ class IterableReading(Reading):
                 continue
             columns = self._take(0, *answer)
             if size_of(columns) < self._smallest:
-                return
+                break
             if next(asked, None) is None:
                 return
             yield self._give(columns, 0)
+        self._note_end()
 
 
 def begin_of(start: Position, num_workers: int, rank: list[int] | None) -> Snapshot:
