@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -15,6 +15,20 @@ from .engine.run import Run
 from .errors import forget_frames
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_end, tell_pass
+
+
+class Nothing:
+    """Stands for the run of an epoch without a batch."""
+
+    def next(self, timeout: float | None) -> NoReturn:
+        """Raise StopIteration."""
+        raise StopIteration
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+NOTHING = Nothing()
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class OpenPass:
         ends_unseen: the last batch is not known before the source ends.
     """
 
-    run: Run
+    run: Run | Nothing
     start: Position
     move: Callable[[Position], None]
     form: Callable[[dict[str, Any]], Any]
@@ -47,10 +61,11 @@ class LoaderIterator:
 
     Args:
         begin: begins the pass, at the first `next`.
+        length: counts the batches of a whole epoch.
     """
 
-    def __init__(self, begin: Callable[[], OpenPass]) -> None:
-        self._begin = begin
+    def __init__(self, begin: Callable[[], OpenPass], length: Callable[[], int]) -> None:
+        self._begin, self._length = begin, length
         self._pass: OpenPass | None = None
         self._ended = False
         self._told: ToldPass | None = None
@@ -59,6 +74,10 @@ class LoaderIterator:
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, as the loader's."""
+        return self._length()
 
     def __next__(self) -> Any:
         try:

@@ -176,6 +176,17 @@ class Epoch:
             position = cut.end
         return position
 
+    def step_at(self, position: int, batching: Batching) -> int:
+        """Count the steps that end at a position or before it, from the epoch's start; the inverse of `start_of`."""
+        low, high = 0, max(0, min(self.whole_steps(batching), position))
+        while low < high:  # the last whole step that ends there
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.whole_end(middle, batching) <= position else (low, middle - 1)
+        at, step = self.whole_end(low, batching), low
+        while at < position and (cut := self.cut(at, batching)) is not None:
+            at, step = cut.end, step + 1
+        return step
+
     def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
         """A rank's steps from a position to the end of the epoch."""
         at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
@@ -212,11 +223,16 @@ class Order:
         dataset_size: samples of the dataset that it orders.
         strided: see `Epoch`.
         in_order: samples come as they are in the source, and trainers take the loader for an unshuffled one.
+        sized: every epoch has `len` samples.
+        any_size: no batch size is known to hold for all batches.
+        ahead: steps are decided in the caller's thread, while it iterates.
     """
 
     dataset_size: int
     strided = False
     in_order = False
+    sized = True
+    any_size = ahead = False
 
     def __len__(self) -> int:
         """Samples of an epoch, over all ranks."""
@@ -255,25 +271,10 @@ class Order:
         return Batching(batch_size, shard, drop_last, pad_last)
 
     def num_steps(self, batching: Batching) -> int:
-        """Count the steps of a whole epoch; they are the same on every rank.
-
-        Raises:
-            ValueError: there would be none, or a rank would get no sample.
-        """
-        n, size, ranks = len(self), batching.global_size, batching.shard.world_size
-        if n < 1:
-            raise ValueError("the epoch is empty: there are no samples")
-        if batching.drop_last and n < size:
-            raise ValueError(
-                f"drop_last=True leaves no batch of the {n} samples: batch_size {batching.batch_size} x {ranks} ranks "
-                f"is {size}"
-            )
-        if n < ranks and not batching.pad_last:
-            raise ValueError(
-                f"{n} samples cannot give each of {ranks} ranks one: write pad_last=True, or use fewer ranks"
-            )
+        """Count the steps of a whole epoch; they are the same on every rank, and none where nothing is left."""
+        n, size = len(self), batching.global_size
         whole, rest = divmod(n, size)
-        joined = batching.batch_size == 1 and not batching.pad_last  # see `Epoch.cut`
+        joined = batching.batch_size == 1 and not batching.pad_last and whole > 0  # see `Epoch.cut`
         return whole + (0 if batching.drop_last or rest == 0 or joined else 1)
 
 

@@ -13,7 +13,6 @@ from torch.utils.data import Dataset
 
 from ..batch import Columns, Kind
 from ..fields import BESIDE, Fields
-from ..options import Options
 from ..pillow import decode
 from ..source import DirectReading, Pass, Reading, Source
 
@@ -88,12 +87,6 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     def _read_own(self, indices: NDArray[np.int64]) -> Columns:
         return self.read_columns([int(i) for i in indices], [name for name in self.fields if name not in BESIDE])
-
-    def bind(self, options: Options) -> Source:
-        super().bind(options)
-        if not len(self):
-            raise ValueError("the dataset is empty")
-        return self
 
     def open(self, pass_: Pass) -> Reading:
         return DirectReading(self._read_own, self.blocking)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
@@ -60,31 +60,27 @@ class MapJob:
 
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
-        rows, structure = [], request.structure
-        for sample in self._samples(request, progress):
-            rows.append(sample if self.collating is not None else structure.values(sample))
-        if self.collating is not None:
-            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
-        return Answer(structure.columns(rows))
-
-    def _samples(self, request: MapRead, progress: Callable[[int], None]) -> Iterator[Any]:
-        """Make the samples of a request: one by one, or all at once where the dataset has its own way to."""
         fetch = _many(self.dataset)
+        convert = request.structure.values if self.collating is None else lambda sample: sample
+        rows: list[Any] = []
         if fetch is None:
             for index, key in zip(request.indices, request.keys, strict=True):
                 progress(index)
                 seeded(request.seed, request.key, key)
-                yield self.dataset[index]
-            return
-        progress(request.indices[0])
-        seeded(request.seed, request.key, request.keys[0])
-        samples = list(fetch(request.indices))
-        if len(samples) != len(request.indices):
-            raise ValueError(
-                f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
-                f"{len(request.indices)} indices, got {len(samples)}"
-            )
-        yield from samples
+                rows.append(convert(self.dataset[index]))
+        else:
+            progress(request.indices[0])
+            seeded(request.seed, request.key, request.keys[0])
+            samples = fetch(request.indices)
+            if len(samples) != len(request.indices):
+                raise ValueError(
+                    f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
+                    f"{len(request.indices)} indices, got {len(samples)}"
+                )
+            rows = [convert(sample) for sample in samples]
+        if self.collating is not None:
+            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
+        return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""

@@ -119,6 +119,10 @@ class Description(NamedTuple):
     restarts: bool = True
 
 
+NO_SAMPLE = Structure([], ())
+"""The structure of the samples of a dataset that has none."""
+
+
 class _Built(NamedTuple):
     """A dataclass in a frame: it may check its values, and names would not pass."""
 
