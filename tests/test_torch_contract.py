@@ -328,3 +328,32 @@ def test_the_next_step() -> None:
     loader = make(batch_size=1, sampler=sampler)
     loader.seek(0, 3)
     assert loader.step == 3
+
+
+# memory_format
+
+
+@pytest.mark.parametrize("transform", [T.Resize((8, 9)), T.Compose([T.Resize((8, 9)), T.Normalize((0.5,) * 3, (0.5,) * 3)])], ids=str)
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_images_that_can_be_flattened(folder: Path, transform: Any, engine: Any) -> None:
+    options = {"transform": transform, "engine": engine, "drop_last": True}
+    plain = list(make(td.ImageFolder(folder), **options))
+    flat = list(make(td.ImageFolder(folder), memory_format=torch.contiguous_format, **options))
+    for (one, label), (other, same) in zip(plain, flat, strict=True):
+        assert one.is_contiguous(memory_format=torch.channels_last) and not one.is_contiguous()
+        assert other.is_contiguous() and torch.equal(one, other) and torch.equal(label, same)
+        assert other.view(4, -1).shape == (4, 3 * 8 * 9)
+
+
+def test_ragged_and_decoded_images_that_can_be_flattened(folder: Path) -> None:
+    (images, _), *_ = make(td.ImageFolder(folder), memory_format=torch.contiguous_format)
+    (plain, _), *_ = make(td.ImageFolder(folder))
+    assert isinstance(images, td.Padded) and images.data.is_contiguous() and torch.equal(images.data, plain.data)
+    pixels = [np.full((4, 5, 3), k, np.uint8) for k in range(4)]
+    (batch,) = make(pixels, memory_format=torch.contiguous_format)
+    assert batch.shape == (4, 3, 4, 5) and batch.is_contiguous()
+
+
+def test_other_memory_formats() -> None:
+    with pytest.raises(ValueError, match=r"memory_format must be torch.channels_last or torch.contiguous_format, got"):
+        make(memory_format=torch.channels_last_3d)

@@ -70,6 +70,8 @@ class DataLoader:
             must fit the dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
 
+        memory_format: how batches of images lie in memory: torch.channels_last, the fastest, or
+            torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
         batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
@@ -123,6 +125,7 @@ class DataLoader:
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
+        memory_format: torch.memory_format = torch.channels_last,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -156,6 +159,7 @@ class DataLoader:
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
+            memory_format=memory_format,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -433,6 +437,7 @@ class DataLoader:
             engine=self.engine,
             prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
+            memory_format=options.memory_format,
             policy=options.on_bad_sample,
         )
         # Drawn in the caller's thread: a sampler may use the global generators.

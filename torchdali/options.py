@@ -58,6 +58,7 @@ class Options:
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
+    memory_format: torch.memory_format = torch.channels_last
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -93,6 +94,10 @@ class Options:
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
+        if self.memory_format not in (torch.channels_last, torch.contiguous_format):
+            raise ValueError(
+                f"memory_format must be torch.channels_last or torch.contiguous_format, got {self.memory_format!r:.80}"
+            )
         _ = self.padding
         check_shard(self.rank, self.world_size)
         if self.device is not None:

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 from .. import _dali
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, leave_frame
@@ -56,6 +58,7 @@ class Settings:
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
     padding: Padding
+    memory_format: torch.memory_format
     policy: Policy
 
 
@@ -75,7 +78,7 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel = fetcher.reading.cancel
-        host = HostStage(fetcher, pass_.device, workers, s.padding)
+        host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
 
         def make_eager() -> Eager:
             return Eager(fetcher, sync=s.engine == "debug")
