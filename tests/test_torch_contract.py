@@ -333,7 +333,9 @@ def test_the_next_step() -> None:
 # memory_format
 
 
-@pytest.mark.parametrize("transform", [T.Resize((8, 9)), T.Compose([T.Resize((8, 9)), T.Normalize((0.5,) * 3, (0.5,) * 3)])], ids=str)
+@pytest.mark.parametrize(
+    "transform", [T.Resize((8, 9)), T.Compose([T.Resize((8, 9)), T.Normalize((0.5,) * 3, (0.5,) * 3)])], ids=str
+)
 @pytest.mark.parametrize("engine", ["eager", "pipeline"])
 def test_images_that_can_be_flattened(folder: Path, transform: Any, engine: Any) -> None:
     options = {"transform": transform, "engine": engine, "drop_last": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
@@ -10,7 +11,7 @@ from torch.utils.data import Subset
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
-from .sample import Description, Structure
+from .sample import Description, Structure, lists_in
 from .values import BYTES
 
 _TRIES = 10  # samples, until one can be described
@@ -83,12 +84,21 @@ class MapJob:
         return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
-        first = Structure.of(self._sample(0, progress), request.fields)
+        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none.
+
+        Its lists are containers where the next samples have lists of the same lengths.
+        """
+        sample = self._sample(0, progress)
+        lists = lists_in(sample)
+        for other in range(1, min(len(self.dataset), _TRIES) if lists else 0):
+            with suppress(Exception):  # a bad one is an error where the order has it
+                lengths = lists_in(self._sample(other, progress))
+                lists = {path: length for path, length in lists.items() if lengths.get(path) == length}
+        first = Structure.of(sample, request.fields, lists)
         doubtful = [leaf.name for leaf in first.leaves if leaf.form == BYTES]
         for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
             try:
-                structure = Structure.of(self._sample(other, progress), request.fields)
+                structure = Structure.of(self._sample(other, progress), request.fields, lists)
             except Exception:
                 continue
             if len(structure.leaves) == len(first.leaves) and "encoded" in {
