@@ -24,7 +24,7 @@ GROUPS = {
     "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
-    "order": "state order drawn",
+    "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "options source collate buffers prefetch listeners",
     "formats": "formats.*",

@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -19,6 +19,22 @@ from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
 STATE = "loader_state"
 """The key of a batch's state, where it is asked for."""
+
+
+class Nothing:
+    """Stands for the run of an epoch without a batch."""
+
+    end = None
+
+    def next(self, timeout: float | None) -> NoReturn:
+        """Raise StopIteration."""
+        raise StopIteration
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+NOTHING = Nothing()
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,7 @@ class OpenPass:
         ranks: the number of ranks that share a batch.
     """
 
-    run: Run
+    run: Run | Nothing
     start: Position
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
@@ -61,10 +77,11 @@ class LoaderIterator:
 
     Args:
         begin: begins the pass, at the first `next`.
+        length: counts the batches of a whole epoch.
     """
 
-    def __init__(self, begin: Callable[[], OpenPass]) -> None:
-        self._begin = begin
+    def __init__(self, begin: Callable[[], OpenPass], length: Callable[[], int]) -> None:
+        self._begin, self._length = begin, length
         self._pass: OpenPass | None = None
         self._ended = False
         self._told: ToldPass | None = None
@@ -75,6 +92,10 @@ class LoaderIterator:
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, as the loader's."""
+        return self._length()
 
     def __next__(self) -> Any:
         try:

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
-from .iterator import LoaderIterator, OpenPass
+from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
 from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
@@ -49,8 +50,9 @@ class DataLoader:
         batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
             arrays and numbers become tensors.
         shuffle: another order for each epoch.
-        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or a sized iterable of indices
-            over the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).
+        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
+            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
+            may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
@@ -78,8 +80,13 @@ class DataLoader:
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
+        memory_format: how batches of images lie in memory: torch.channels_last, the fastest, or
+            torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
-            thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
+            thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
+        batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
+            of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
+        generator: its `initial_seed()` is the seed, unless `seed` is given.
         collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
             worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
             is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
@@ -133,6 +140,7 @@ class DataLoader:
         ragged: Sequence[str] = (),
         uniform: Sequence[str] = (),
         with_state: bool = False,
+        memory_format: torch.memory_format = torch.channels_last,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -170,6 +178,7 @@ class DataLoader:
             ragged=ragged,
             uniform=uniform,
             with_state=with_state,
+            memory_format=memory_format,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -210,9 +219,9 @@ class DataLoader:
     def batch_size(self) -> int | None:
         """Samples per batch on this rank; the largest number, where the order makes its own batches.
 
-        None where each item of the dataset is a batch.
+        None where a batch sampler does, or each item of the dataset is a batch.
         """
-        return None if self.options.batch_size is None else self._batch_size
+        return None if self.options.batch_size is None or self._order.any_size else self._batch_size
 
     @property
     def sampler(self) -> EpochSampler:
@@ -263,6 +272,8 @@ class DataLoader:
 
     def steps(self) -> Iterator[Step]:
         """The steps of this rank in the epoch in progress, from its start."""
+        if self._sized and not self.num_samples:
+            return iter(())
         start = self._progress.current._replace(samples_seen=0, snapshot=None)
         return self._order.epoch(self.seed, start).steps(start, self._batching(self._shard()))
 
@@ -293,13 +304,27 @@ class DataLoader:
         """The next pass is this epoch; without it, every pass is the next epoch."""
         self._progress.set_epoch(epoch)
 
+    @property
+    def step(self) -> int:
+        """This rank's number of the next batch in the epoch: `for step, batch in enumerate(loader, loader.step)`.
+
+        It is 0 but after a state was loaded or a pass was broken off.  For an iterable, whose workers may end at
+        different times, whole batches are counted.
+        """
+        now = self._progress.current
+        if not now.samples_seen:
+            return 0
+        return self._order.epoch(self.seed, now).step_at(now.samples_seen, self._batching(self._shard()))
+
+    __class_getitem__: Any = classmethod(GenericAlias)
+
     def __iter__(self) -> Iterator[Any]:
         """A pass over the epoch, or over its rest after `load_state_dict`.
 
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin)
+        return LoaderIterator(self._begin, self.__len__)
 
     # State
 
@@ -372,12 +397,17 @@ class DataLoader:
         at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
         self._progress.load(to._replace(samples_seen=at))
 
+    @property
+    def _sized(self) -> bool:
+        """Whether every epoch has the same number of samples, and it is known."""
+        return self._order.sized and not self.source.endless
+
     def _fingerprint(self) -> dict[str, int | str]:
         world_size = self._shard().world_size if self._order.strided else 1
         return {
             "seed": self.seed,
             "order": self._order.fingerprint(self.seed, world_size),
-            "num_samples": -1 if self.source.endless else self.num_samples,
+            "num_samples": self.num_samples if self._sized else -1,
             "dataset": self.source.fingerprint(),
         }
 
@@ -402,14 +432,18 @@ class DataLoader:
         return distributed.resolve_device(self.options.device)
 
     @property
+    def _any_size(self) -> bool:
+        return self.source.whole_batches or self._order.any_size
+
+    @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._compiled().choose(self.options.engine, self.source.whole_batches)[0]
+        return self._compiled().choose(self.options.engine, self._any_size)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._compiled().choose(self.options.engine, self.source.whole_batches)[1]
+        return self._compiled().choose(self.options.engine, self._any_size)[1]
 
     def _shard(self) -> Shard:
         options = self.options
@@ -438,11 +472,13 @@ class DataLoader:
         start = self._progress.upcoming
         distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
-        if not self.source.endless:
-            self._order.num_steps(batching)  # raises where there can be no epoch
+        if not self.source.endless and not self._order.ahead and not self._order.num_steps(batching):
+            return self._open(NOTHING, shard)
         # Drawn in the caller's thread: a sampler may use the global generators.
         epoch = self._order.epoch(self.seed, start)
         self.source.prepare(self.seed, start, shard, epoch)
+        if self.source.empty:
+            return self._open(NOTHING, shard)
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -456,8 +492,9 @@ class DataLoader:
             ),
             plan=self._compiled(),
             engine=self.engine,
-            prefetch=options.prefetch,
+            prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
+            memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )
@@ -466,8 +503,11 @@ class DataLoader:
         self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
-        # Last, so that an error of the sampler, say, loses no position.
+        return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+
+    def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
+        options = self.options
         return OpenPass(
             run=run,
             start=start,
@@ -506,7 +546,13 @@ class DataLoader:
         plan.held = []  # once
 
     def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
-        left = 0 if self.source.endless else self.num_samples - start.samples_seen
+        if self._order.ahead and start.samples_seen:
+            warnings.warn(
+                f"the sampler has no length: {start.samples_seen} indices are drawn again to go on there",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        left = self.num_samples - start.samples_seen if self._sized else 0
         if 0 < left < batching.shard.world_size and not (self.drop_last or self.pad_last):
             warnings.warn(
                 f"{left} samples of the epoch are left for {batching.shard.world_size} ranks: some repeat one (valid "

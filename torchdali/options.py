@@ -7,12 +7,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import default_collate, default_convert
+from torch.utils.data import BatchSampler, default_collate, default_convert
 
 from .batch import BadSample
 from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
+from .drawn import Batches
 from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
-    "batch_sampler": "write sampler= and batch_size=",
-    "generator": "the order and the augmentations follow from seed=",
     "pin_memory_device": "batches arrive on the loader's device: write device=",
 }
 """Arguments of torch's loader that have another word here."""
@@ -64,6 +63,7 @@ class Options:
     ragged: Sequence[str] = ()
     uniform: Sequence[str] = ()
     with_state: bool = False
+    memory_format: torch.memory_format = torch.channels_last
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -78,6 +78,11 @@ class Options:
 
     def __post_init__(self) -> None:
         self._refuse_torch_arguments()
+        self._unfold_batch_sampler()
+        if self.generator is not None:
+            if not isinstance(self.generator, torch.Generator):
+                raise TypeError(f"generator must be a torch.Generator, got {self.generator!r:.80}")
+            self._set("seed", self.seed or self.generator.initial_seed() % 2**63)
         for name, smallest in (("batch_size", 1), ("pad_multiple", 1), ("num_workers", 0)):
             if name != "batch_size" or self.batch_size is not None:
                 self._set(name, integer(name, getattr(self, name), smallest))
@@ -98,6 +103,10 @@ class Options:
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
+        if self.memory_format not in (torch.channels_last, torch.contiguous_format):
+            raise ValueError(
+                f"memory_format must be torch.channels_last or torch.contiguous_format, got {self.memory_format!r:.80}"
+            )
         _ = self.padding
         check_shard(self.rank, self.world_size)
         if self.device is not None:
@@ -115,6 +124,30 @@ class Options:
                 raise ValueError(f"torchdali.DataLoader has no {name}={value!r:.80}: {instead}")
         if not self.in_order:
             raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+
+    def _unfold_batch_sampler(self) -> None:
+        """Put a batch sampler where `sampler` is; torch's own is a sampler, a batch size and drop_last."""
+        given = self.batch_sampler
+        if given is None:
+            return
+        written = {
+            "batch_size": self.batch_size != 1,
+            "shuffle": self.shuffle,
+            "sampler": self.sampler is not None,
+            "drop_last": self.drop_last,
+            "pad_last": self.pad_last,
+        }
+        if any(written.values()):
+            wrong = ", ".join(name for name, is_written in written.items() if is_written)
+            raise ValueError(f"batch_sampler gives the batches: leave {wrong} out")
+        if type(given) is BatchSampler:
+            self._set("sampler", given.sampler)
+            self._set("batch_size", given.batch_size)
+            self._set("drop_last", given.drop_last)
+        else:
+            self._set("sampler", Batches(given))
+            self._set("batch_size", 1)
+        self._set("batch_sampler", None)
 
     def _check_ranks(self) -> None:
         if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):

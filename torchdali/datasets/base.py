@@ -15,7 +15,6 @@ from ..batch import Columns, Kind
 from ..fields import BESIDE, Fields
 from ..formats.image import look
 from ..listeners import Listeners
-from ..options import Options
 from ..source import DirectReading, Pass, Reading, Source
 
 
@@ -90,12 +89,6 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     def _read_own(self, indices: NDArray[np.int64]) -> Columns:
         return self.read_columns([int(i) for i in indices], [name for name in self.fields if name not in BESIDE])
-
-    def bind(self, options: Options) -> Source:
-        super().bind(options)
-        if not len(self):
-            raise ValueError("the dataset is empty")
-        return self
 
     def open(self, pass_: Pass) -> Reading:
         listeners = Listeners(self)

@@ -31,10 +31,19 @@ class HostStage:
         device: the batches' device.
         num_threads: the number of samples to work on at a time; 0: one, in the calling thread.
         padding: for ragged fields.
+        memory_format: of batches of images.
     """
 
-    def __init__(self, fetcher: Fetcher, device: torch.device, num_threads: int, padding: Padding) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        device: torch.device,
+        num_threads: int,
+        padding: Padding,
+        memory_format: torch.memory_format,
+    ) -> None:
         self.plan, self.fetcher, self.device, self.padding = fetcher.plan, fetcher, device, padding
+        self._memory_format = memory_format
         self._pool = Pool()
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
@@ -141,8 +150,15 @@ class HostStage:
                     out.copy_(image)
 
         self._each(run, len(arrays))
-        images = batch.permute(0, 3, 1, 2).to(self.device, non_blocking=True)
+        images = self._laid_out(batch).to(self.device, non_blocking=True)
         return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device, non_blocking=True))
+
+    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Make [N, C, H, W] of [N, H, W, C], in the memory format that the user asked for."""
+        view = images.permute(0, 3, 1, 2)
+        if self._memory_format == torch.channels_last:
+            return view
+        return view.contiguous() if view.is_cuda else self._pool.empty(view.shape, view.dtype).copy_(view)
 
     def _each(self, run: Any, n: int) -> None:
         if not self._workers:
@@ -171,14 +187,14 @@ class HostStage:
                 data = torch.stack(data)
             elif output.on_device:
                 data = data.clone()  # DALI's memory is gone with the session
-            return data.permute(0, 3, 1, 2) if image and not channels_first else data
+            return self._laid_out(data) if image and not channels_first else data
         dims = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
 
         def empty(shape: tuple[int, ...]) -> torch.Tensor:
             return torch.empty(shape, dtype=data[0].dtype, device=self.device)
 
         out, sizes = self.padding.pad(name, list(data), empty, dims)
-        out = out.permute(0, 3, 1, 2) if image and not channels_first else out
+        out = self._laid_out(out) if image and not channels_first else out
         return Padded(out, torch.from_numpy(sizes).to(self.device, non_blocking=True))
 
 

@@ -168,16 +168,18 @@ class Plan:
                     )
         return None
 
-    def choose(self, engine: str, whole_batches: bool) -> tuple[str, str]:
+    def choose(self, engine: str, any_size: bool) -> tuple[str, str]:
         """Choose the execution, and say why.
 
         Args:
             engine: "eager", "pipeline", "debug" or "auto".
-            whole_batches: the source decides how many samples a batch has.
+            any_size: the source or the order decides how many samples a batch has.
         """
         why_not = self.why_not_traced
-        if whole_batches:
-            why_not = "a pipeline has a largest batch size, and the source decides how large batches are"
+        if any_size:
+            why_not = (
+                "a pipeline has a largest batch size, and the source or a batch sampler decides how large they are"
+            )
         if engine == "pipeline" and why_not:
             return "eager", why_not
         if engine != "auto":

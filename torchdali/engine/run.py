@@ -59,6 +59,7 @@ class Settings:
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
     padding: Padding
+    memory_format: torch.memory_format
     policy: Policy
     max_pixels: int | None
 
@@ -80,7 +81,7 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel, self._reading = fetcher.reading.cancel, fetcher.reading
-        host = HostStage(fetcher, pass_.device, workers, s.padding)
+        host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
 
         def make_eager() -> Eager:
             return Eager(fetcher, host.finish, sync=s.engine == "debug", inline=inline)

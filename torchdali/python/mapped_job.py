@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
@@ -13,7 +13,7 @@ from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
-from .sample import Description, Structure
+from .sample import Description, Path, Structure, lists_in
 from .values import BYTES
 
 _SURE = 9  # samples after the first one, until bytes are no image files
@@ -76,62 +76,66 @@ class MapJob:
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
         self.listeners.tell(request.seed, request.key)
-        rows, structure = [], request.structure
-        for sample in self._samples(request, progress):
-            rows.append(sample if self.collating is not None else structure.values(sample))
-        if self.collating is not None:
-            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
-        return Answer(structure.columns(rows))
-
-    def _samples(self, request: MapRead, progress: Callable[[int], None]) -> Iterator[Any]:
-        """Make the samples of a request: one by one, or all at once where the dataset has its own way to."""
         fetch = _many(self.dataset)
+        convert = request.structure.values if self.collating is None else lambda sample: sample
+        rows: list[Any] = []
         if fetch is None:
             for index, key in zip(request.indices, request.keys, strict=True):
                 progress(index)
                 seeded(request.seed, request.key, key)
-                yield self.dataset[index]
-            return
-        progress(request.indices[0])
-        seeded(request.seed, request.key, request.keys[0])
-        samples = list(fetch(request.indices))
-        if len(samples) != len(request.indices):
-            raise ValueError(
-                f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
-                f"{len(request.indices)} indices, got {len(samples)}"
-            )
-        yield from samples
+                rows.append(convert(self.dataset[index]))
+        else:
+            progress(request.indices[0])
+            seeded(request.seed, request.key, request.keys[0])
+            samples = fetch(request.indices)
+            if len(samples) != len(request.indices):
+                raise ValueError(
+                    f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
+                    f"{len(request.indices)} indices, got {len(samples)}"
+                )
+            rows = [convert(sample) for sample in samples]
+        if self.collating is not None:
+            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
+        return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none.
 
+        Its lists are containers where the next samples have lists of the same lengths.
+
         A sample that can't be made, or has another structure, is an error where the order has it.
         """
         self.listeners.tell(0, 0)
+        sample: Any = None
         first: Structure | None = None
+        lists: dict[Path, int] = {}
         failed: Exception | None = None
         for number, index in enumerate(request.indices):
             try:
                 progress(index)
                 seeded(0, 0, index)
-                structure = Structure.of(self._one(index), request.fields, request.kinds)
+                other = self._one(index)
+                lengths = lists_in(other)
+                structure = Structure.of(other, request.fields, request.kinds, lengths if first is None else lists)
             except Exception as error:
                 let_through(error)
                 failed = failed or leave_frame(error)
                 continue
-            first = first or structure
+            if first is None:
+                sample, first, lists = other, structure, lengths
+            lists = {path: length for path, length in lists.items() if lengths.get(path) == length}
             doubtful = [leaf.form == BYTES and leaf.name not in request.kinds for leaf in first.leaves]
             if first is not structure and len(structure.leaves) == len(first.leaves):
                 found = zip(structure.leaves, doubtful, strict=True)
                 if any(doubt and leaf.form.kind == "encoded" for leaf, doubt in found):
                     return Description(structure)
-            if not any(doubtful) or number >= _SURE:
+            if not (any(doubtful) or lists) or number >= _SURE:
                 break
         if first is None:
             assert failed is not None
             progress(request.indices[0])
             raise failed
-        return Description(first)
+        return Description(Structure.of(sample, request.fields, request.kinds, lists))
 
     def _one(self, index: int) -> Any:
         fetch = _many(self.dataset)

@@ -21,7 +21,7 @@ from ..workers import Job, Task
 from .call import call, failed
 from .collating import BATCH, Collating, collated
 from .pools import Pools, WorkerOptions
-from .sample import Description, Structure
+from .sample import NO_SAMPLE, Description, Structure
 
 TRIES = 10  # samples at the start of a pass, until one can be described
 SPREAD = 16  # parts of the epoch that are tried after them
@@ -96,8 +96,6 @@ class PythonSource(Source):
                 f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
                 "and let the code that makes the samples choose"
             )
-        if not self.endless and not len(self):
-            raise ValueError("the dataset is empty")
         bound = copy.copy(self)
         bound._warned = set()
         bound.collating = Collating.of(options)
@@ -168,18 +166,25 @@ class PythonSource(Source):
         """The description of the first sample, which all others must be like.
 
         Raises:
-            ValueError: there is no sample, or `ragged` names a field that is not there.
+            ValueError: `ragged` names a field that is not there.
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
-            found = self._describe()
+            found = None if not self.endless and not len(self) else self._describe()
             if found is None:
-                raise ValueError("the iterable is empty: it gave no sample")
+                found = Description(NO_SAMPLE)
             kinds = found.structure.kinds
-            if unknown := [name for name in self.ragged if name not in kinds]:
+            unknown = [name for name in self.ragged if name not in kinds]
+            if unknown and found.structure is not NO_SAMPLE:
                 raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
+            if found.structure is NO_SAMPLE and self.endless:
+                return found  # the next pass may have samples
             self._description = found
         return self._description
+
+    @property
+    def empty(self) -> bool:
+        return self.structure is NO_SAMPLE
 
     def _describe(self) -> Description | None:
         return self._describe_here() if self.inline else self._describe_in_workers()
