@@ -18,6 +18,8 @@ from torchdali import transforms as T
 from torchdali.errors import StateMismatchError
 from torchdali.testing import make_image_folder
 
+from .launcher import ROOT
+
 
 def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
     options = {"device": "cpu"} | options
@@ -240,6 +242,11 @@ def test_samples_are_collated_as_torch_does_it(kind: str) -> None:
     samples = [AS_TORCH[kind](i) for i in range(3)]
     (batch,) = td.DataLoader(samples, 3, device="cpu")
     assert_same(batch, default_collate(samples))
+
+
+def test_the_migration_guide_lists_what_is_otherwise_on_purpose() -> None:
+    guide = (ROOT / "recipes" / "README.md").read_text()
+    assert [line[2:].partition(":")[0] for line in guide.splitlines() if line.startswith("- ")] == list(ON_PURPOSE)
 
 
 @pytest.mark.parametrize("kind", ON_PURPOSE)

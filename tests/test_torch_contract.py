@@ -359,3 +359,23 @@ def test_ragged_and_decoded_images_that_can_be_flattened(folder: Path) -> None:
 def test_other_memory_formats() -> None:
     with pytest.raises(ValueError, match=r"memory_format must be torch.channels_last or torch.contiguous_format, got"):
         make(memory_format=torch.channels_last_3d)
+
+
+# Errors that name the way
+
+
+def test_what_people_give_instead(folder: Path) -> None:
+    import nvidia.dali.experimental.dynamic as ndd
+    from torchvision.transforms import v2
+
+    with pytest.raises(TypeError, match=r"got DALI's reader File: write torchdali.readers.File\(...\)"):
+        make(ndd.readers.File(file_root=str(folder)))
+    with pytest.raises(TypeError, match=r"got a dict: for arrays in memory write InMemoryDataset\(\*\*arrays\)"):
+        td.NumpyDataset({"x": "x.npy"})  # type: ignore[arg-type]
+    for given in (torch.nn.Flatten(), T.Compose):
+        with pytest.raises(TypeError):
+            make(td.ImageFolder(folder), transform=given)
+    with pytest.raises(TypeError, match="the torch module Flatten: call it on the batch in your loop"):
+        T.Compose([T.Resize(8), torch.nn.Flatten()])
+    with pytest.raises(TypeError, match=r"write torchdali.transforms.Resize with the same arguments"):
+        T.Compose([v2.Resize(8)])

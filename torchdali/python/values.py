@@ -105,8 +105,10 @@ def column_of(kind: Kind, values: list[Any]) -> Column:
         return Objects(values) if kind == "object" else values
     numbers = np.array(values)
     # numpy makes floats of integers beyond int64, and objects of larger ones.
-    if numbers.dtype.kind in "fO" and (
-        numbers.dtype.hasobject or all(isinstance(value, (int, np.integer)) for value in values)
+    if (
+        values
+        and numbers.dtype.kind in "fO"
+        and (numbers.dtype.hasobject or all(isinstance(value, (int, np.integer)) for value in values))
     ):
         raise OverflowError(
             f"integers must fit int64 to become a tensor, got {max(values, key=abs)}: give strings instead"
