@@ -104,6 +104,8 @@ def column_of(kind: Kind, values: list[Any]) -> Column:
     if kind != "number":
         return Objects(values) if kind == "object" else values
     numbers = np.array(values)
+    if not values:
+        return numbers
     # numpy makes floats of integers beyond int64, and objects of larger ones.
     if (
         values
