@@ -23,18 +23,18 @@ PACKAGE = ROOT / "torchdali"
 GROUPS = {
     "values": "errors checks batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
-    "placement": "distributed agreement storage paths",
+    "placement": "cgroup distributed agreement storage paths",
     "order": "state order drawn",
     "DALI and Pillow": "_dali pillow",
-    "source": "options source collate buffers prefetch",
+    "source": "options source collate buffers prefetch listeners",
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "option iterator loader",
-    "tools": "interop.* lightning configs testing",
+    "loader": "registered option iterator loader",
+    "tools": "interop.* lightning configs testing commands.* __main__",
     "package": "torchdali",
 }
 

@@ -89,9 +89,9 @@ def test_each_pass_has_its_key(one: Position, two: Position) -> None:
         ({"order": "sequential"}, "order: expected 'shuffle', got 'sequential'"),
         ({"num_samples": 999}, "num_samples: expected 1000, got 999"),
         ({"dataset": "other"}, "dataset: expected '1000 files 0123456789abcdef', got 'other'"),
-        ({"version": 2}, f"version: expected {VERSION}, got 2"),
+        ({"version": 3}, f"version: expected {VERSION}, got 3"),
         ({"seed": 42.0}, "seed: expected 42, got 42.0"),
-        ({"version": True}, "version: expected 1, got True"),
+        ({"version": True}, f"version: expected {VERSION}, got True"),
         ({"epoch": -1}, f"epoch: expected an integer in [0, {LARGEST}], got -1"),
         ({"epoch": 2**31}, f"epoch: expected an integer in [0, {LARGEST}], got {2**31}"),
         ({"epoch": 1.0}, f"epoch: expected an integer in [0, {LARGEST}], got 1.0"),
@@ -247,7 +247,7 @@ def test_a_resume_in_mid_epoch_continues_there() -> None:
     assert [run(again), run(again)] == [Position(1, 0, 30), Position(2)]
 
 
-def test_a_resume_behind_the_last_batch_has_an_empty_pass_and_behind_the_end_the_next_epoch() -> None:
+def test_a_resume_after_the_last_batch_has_an_empty_pass_and_after_the_end_the_next_epoch() -> None:
     progress = Progress()
     number, _ = progress.begin()
     progress.move(number, Position(0, 0, 100))

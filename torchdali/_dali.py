@@ -11,10 +11,12 @@ import gc
 import math
 import os
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -46,7 +48,32 @@ def dynamic() -> ModuleType:
 
     _used_by.append(os.getpid())
     os.register_at_fork(after_in_child=_refuse_in_child)
+    _refuse_selections(ndd)
     return ndd
+
+
+def _refuse_selections(ndd: ModuleType) -> None:
+    """In DALI 2.4.0, `batch.select(list)` and what `tensors[list]` gives hold all samples: let them raise instead."""
+
+    def guard(cls: Any, what: str) -> None:
+        select = cls.select
+
+        @functools.wraps(select)
+        def guarded(self: Any, selection: Any) -> Any:
+            every = selection is ... or (isinstance(selection, slice) and selection == slice(None))
+            if every or isinstance(selection, Integral):
+                return select(self, selection)
+            raise TypeError(
+                f"{what} gives all samples unchanged in DALI {'.'.join(map(str, OLDEST))}, whatever is selected: write "
+                "ndd.as_batch([batch.tensors[i] for i in order]), with Python's integers in `order`"
+            )
+
+        cls.select = guarded
+
+    guard(ndd.Batch, "batch.select")
+    tensors = getattr(sys.modules[ndd.Batch.__module__], "_TensorList", None)
+    if tensors is not None:
+        guard(tensors, "batch.tensors[...]")
 
 
 def _refuse_in_child() -> None:
@@ -273,6 +300,15 @@ class Output:
 def default_rng(seed: int) -> Iterator[None]:
     """The thread's default random state of dynamic mode, set for a block and put back."""
     random = dynamic().random
+    local = getattr(random, "_thread_local", None)
+    if local is not None and not hasattr(local, "default_rng"):
+        # DALI would make it from a draw of Python's global generator, which is the caller's.
+        local.default_rng = random.RNG(seed=seed)
+        try:
+            yield
+        finally:
+            del local.default_rng
+        return
     rng = random.get_default_rng()
     before = rng.get_state()
     random.set_seed(seed)

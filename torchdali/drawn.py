@@ -36,6 +36,7 @@ class Drawn(Order):
                 "sampler must give the order of the whole dataset, and DistributedSampler gives one rank's: "
                 "leave it out and write shuffle=True or False; every rank then takes its slice"
             )
+        check_unsharded(sampler)
         if isinstance(sampler, BatchSampler):
             raise TypeError(
                 "sampler must yield indices, and BatchSampler yields batches: write its sampler, and batch_size="
@@ -99,6 +100,35 @@ class Drawn(Order):
                 f"{name} yielded indices {indices.min()}..{indices.max()} for a dataset of {self.dataset_size} samples"
             )
         return indices.astype(np.int64, copy=False)
+
+
+def check_unsharded(sampler: Any) -> None:
+    """Refuse a sampler that gives one rank's share, or is around such a one: every rank would slice it once more.
+
+    Raises:
+        TypeError: it says so by `num_replicas`, as torchvision's RASampler, timm's and others do.
+    """
+    part, seen = sampler, 0
+    while part is not None and seen < _DEEPEST:
+        replicas = getattr(part, "num_replicas", None)
+        if isinstance(replicas, int) and replicas > 1:
+            repeats = next((getattr(part, name) for name in _REPEATS if hasattr(part, name)), None)
+            inner = getattr(part, "sampler", None)
+            if repeats is not None:
+                instead = f"torchdali.samplers.RepeatedAugmentationSampler(dataset, repeats={repeats})"
+            elif inner is not None:
+                instead = f"its plain sampler, the {type(inner).__name__}"
+            else:
+                instead = "the plain sampler, or leave it out and write shuffle=True or False"
+            raise TypeError(
+                f"sampler must give the order of the whole dataset, and {type(part).__name__} gives one rank's of "
+                f"{replicas} (num_replicas), in which every rank would take its slice once more: write {instead}"
+            )
+        part, seen = getattr(part, "sampler", None) or getattr(part, "batch_sampler", None), seen + 1
+
+
+_DEEPEST = 8  # samplers around samplers
+_REPEATS = ("repetitions", "num_repeats", "repeats")  # in torchvision's references, timm, and others
 
 
 def _occurrences(indices: Indices) -> Indices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,12 @@ from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
+from .registered import Registered
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.asking import trainer_asks
+from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
+from .transforms.generators import held_generators
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -70,6 +72,11 @@ class DataLoader:
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
             must fit the dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
+        ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
+            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
+            and the first batch for what a function makes.
+        with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
+            that takes batches ahead of the training loop.
 
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
@@ -77,7 +84,8 @@ class DataLoader:
             worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
             is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
-        pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
+            dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
@@ -122,6 +130,9 @@ class DataLoader:
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
+        ragged: Sequence[str] = (),
+        uniform: Sequence[str] = (),
+        with_state: bool = False,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -156,6 +167,9 @@ class DataLoader:
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
+            ragged=ragged,
+            uniform=uniform,
+            with_state=with_state,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -177,6 +191,7 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._registered = Registered()
         self.transform = transform
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -202,6 +217,13 @@ class DataLoader:
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
+        if overfitting_asks():
+            if self.shuffle or self.options.sampler is not None:
+                raise ValueError(
+                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
+                    "make it without shuffle=True and sampler="
+                )
+            return SequentialEpochSampler(self)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
 
     @property
@@ -286,8 +308,29 @@ class DataLoader:
 
         That of an `IterableSource` holds its workers too.
         """
-        position = self._progress.position
-        return pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return self._state_at(self._progress.position)
+
+    def _state_at(self, position: Position) -> dict[str, Any]:
+        state = pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return state | self._registered.pack()
+
+    def register(self, name: str, obj: Any) -> None:
+        """Take an object's state into the loader's, under `registered.<name>`: it is saved and restored with it.
+
+        Such as a generator of your training loop, or of a function where the loader has prefetch_factor=0; otherwise
+        functions run ahead of the state: they draw from `rand`, which needs no state.
+
+        Args:
+            name: a name, the same where the state is loaded.
+            obj: has `get_state` and `set_state`, as generators of torch, numpy and DALI have, or `state_dict` and
+                `load_state_dict`.  Its state must be what your checkpoint can hold, and on several ranks each saves
+                its own.
+
+        Raises:
+            TypeError: it has neither.
+            ValueError: the name is taken, or no text.
+        """
+        self._registered.add(name, obj)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
@@ -296,18 +339,22 @@ class DataLoader:
 
         Args:
             state_dict: from `state_dict`, of any number of ranks, batch size or engine.
-            strict: False accepts the state of another dataset, order or seed.
+            strict: False accepts the state of another dataset, order or seed, and of an iterable that does not give the
+                same samples again.
 
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
         own: dict[str, Any] = {}
+        registered: dict[str, Any] = {}
         if isinstance(state_dict, Mapping):
             own = {name: state_dict[name] for name in self.source.state_keys if name in state_dict}
-            state_dict = {name: value for name, value in state_dict.items() if name not in own}
+            registered = self._registered.entries(state_dict)
+            state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position)
+            snapshot = self.source.unpack(own, position, strict)
+            self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
         self._progress.load(position._replace(snapshot=snapshot))
@@ -338,9 +385,9 @@ class DataLoader:
 
     def _compiled(self) -> Plan:
         if self._plan is None:
-            device = self.options.device
-            kind = torch.device(device).type if device is not None else _default_kind()
-            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
+            options, source = self.options, self.source
+            kind = torch.device(options.device).type if options.device is not None else _default_kind()
+            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
             if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
@@ -389,10 +436,13 @@ class DataLoader:
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
         start = self._progress.upcoming
+        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless:
             self._order.num_steps(batching)  # raises where there can be no epoch
-        self.source.prepare(self.seed, start)
+        # Drawn in the caller's thread: a sampler may use the global generators.
+        epoch = self._order.epoch(self.seed, start)
+        self.source.prepare(self.seed, start, shard, epoch)
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -411,9 +461,9 @@ class DataLoader:
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )
-        # Drawn in the caller's thread: a sampler may use the global generators.
-        steps = self._order.epoch(self.seed, start).steps(start, batching)
+        steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
+        self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
         # Last, so that an error of the sampler, say, loses no position.
@@ -424,10 +474,13 @@ class DataLoader:
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
             form=self._form,
+            state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             timeout=None if self.source.watched else options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
+            padded=self.pad_last,
+            ranks=shard.world_size,
         )
 
     @property
@@ -437,6 +490,20 @@ class DataLoader:
         if callable(output):
             return output
         return self.source.rebuild if output == "tuple" else as_dict
+
+    def _warn_of_held_generators(self) -> None:
+        plan = self._compiled()
+        for function in plan.held:
+            names = [name for name, rng in held_generators(function.function) if rng not in self._registered]
+            if names:
+                warnings.warn(
+                    f"the transform {function.name} holds the generator {names[0]}, which gives other numbers after a "
+                    "resume, since batches are made ahead: draw from rand.ndd, or write prefetch_factor=0 and "
+                    f"loader.register({names[0]!r}, {names[0]})",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        plan.held = []  # once
 
     def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
         left = 0 if self.source.endless else self.num_samples - start.samples_seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import default_collate, default_convert
 
 from .batch import BadSample
-from .checks import flag, integer, number, one_of
+from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
 from .pillow import MAX_PIXELS
@@ -61,6 +61,9 @@ class Options:
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
+    ragged: Sequence[str] = ()
+    uniform: Sequence[str] = ()
+    with_state: bool = False
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -85,9 +88,11 @@ class Options:
             self._set("num_threads", integer("num_threads", self.num_threads, 1))
         if self.max_pixels is not None:
             self._set("max_pixels", integer("max_pixels", self.max_pixels, 1))
-        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers"):
+        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers", "with_state"):
             self._set(name, flag(name, getattr(self, name)))
         one_of("engine", self.engine, ("auto", "eager", "pipeline", "debug"))
+        for name in ("ragged", "uniform"):
+            self._set(name, names(name, getattr(self, name)))
         if not callable(self.output):
             one_of("output", self.output, ("tuple", "dict"))
         if not callable(self.on_bad_sample):
@@ -126,6 +131,8 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
+        if self.with_state and self.output != "dict":
+            raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
         if self.multiprocessing_context is not None and not self.num_workers:

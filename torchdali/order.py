@@ -91,6 +91,7 @@ class Step:
         valid: [N] False where a row is repeated only to fill the batch.
         last: it is known to be the epoch's last step.
         counts: for a source that decides how many samples a batch has, what positions count; None: the size is fixed.
+        number: the whole steps of the epoch before it.
     """
 
     start: Position
@@ -99,6 +100,7 @@ class Step:
     valid: NDArray[np.bool_]
     last: bool = False
     counts: Literal["samples", "batches"] | None = None
+    number: int = 0
 
     def resized(self, size: int) -> Step:
         """Resize the step to the number of samples that came for it."""
@@ -176,13 +178,25 @@ class Epoch:
             position = cut.end
         return position
 
+    def number_of(self, position: int, batching: Batching) -> int:
+        """Count the whole steps before a position, in the batches of this batching."""
+        number = min(self._whole_before(position, batching), max(0, self.whole_steps(batching)))
+        at = self.whole_end(number, batching)
+        while at < position and (cut := self.cut(at, batching)) is not None and cut.end <= position:
+            number, at = number + 1, cut.end
+        return number
+
+    def _whole_before(self, position: int, batching: Batching) -> int:
+        return position // batching.global_size
+
     def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
         """Yield a rank's steps from a position to the end of the epoch."""
         at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
         while cut is not None:
             end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
             last = following is None and self.counts is None
-            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts)
+            number = self.number_of(at.samples_seen, batching)
+            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts, number)
             at, cut = end, following
 
 

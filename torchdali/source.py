@@ -21,7 +21,7 @@ from .distributed import Shard
 from .drawn import Drawn
 from .errors import StateMismatchError, leave_frame, let_through
 from .options import Options
-from .order import Indices, Order, Rows, Sequential, Shuffled
+from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
 
@@ -89,7 +89,14 @@ class Failed(NamedTuple):
 
 
 class Reading:
-    """Reads a source for one pass; a subclass defines `stream` and `read`."""
+    """Reads a source for one pass; a subclass defines `stream` and `read`.
+
+    Attributes:
+        end: where the source stands after the end of its epoch, if the next one does not simply begin at the start; it
+            is known when the stream has ended.
+    """
+
+    end: Any = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Yield the columns of consecutive rows, in order; for a failure, yield its error and go on.
@@ -201,8 +208,8 @@ class Source:
         """Open the source for one pass."""
         raise NotImplementedError
 
-    def prepare(self, seed: int, start: Position) -> None:
-        """Get ready for a pass from `start`: its fields may be asked for before the pass is opened."""
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        """Get ready for a pass from `start`, in an order: its fields may be asked for before the pass is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""
@@ -212,8 +219,13 @@ class Source:
         """Make the entries `state_keys` of a loader's state from a position's snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
         """Read a position's snapshot from the entries `state_keys` of a loader's state.
+
+        Args:
+            state: the entries.
+            position: the state's position.
+            strict: False: what was read up to there is not verified.
 
         Raises:
             StateMismatchError: they do not fit this source, or the position.

@@ -27,18 +27,21 @@ class Eager:
         fetcher: the first stage.
         finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
         sync: evaluate each operator to its end before the next (for debugging).
+        inline: it runs in the caller's thread.
 
     Attributes:
         session: the blocks in which operators of this plan run.
     """
 
-    def __init__(self, fetcher: Fetcher, finish: Callable[[Work], None], sync: bool = False) -> None:
+    def __init__(
+        self, fetcher: Fetcher, finish: Callable[[Work], None], sync: bool = False, inline: bool = False
+    ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
         self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
         self.stream = self.session.stream
         self.kind = "gpu" if self.stream else "cpu"
-        self.program = Program(fetcher, self.kind, self.stream)
+        self.program = Program(fetcher, self.kind, self.stream, inline)
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
@@ -54,7 +57,10 @@ class Eager:
         inputs = {}
         for name in self.plan.inputs:
             image = self.plan.kinds[name] == "image"
-            batch = _dali.as_batch(work.columns[name], "HWC" if image else "")
+            column = work.columns[name]
+            if self.plan.kinds[name] == "number":
+                column = np.array(column)  # as numbers leave that no function sees
+            batch = _dali.as_batch(column, "HWC" if image else "")
             inputs[name] = batch.gpu() if self.stream and image else batch
         return inputs
 

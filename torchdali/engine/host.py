@@ -67,7 +67,12 @@ class HostStage:
         On a GPU it works on the current stream, and its caller waits for that before anything is dropped.
         """
         plan = self.plan
-        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.outputs]
+        # Numbers that functions leave out stay.
+        names = [
+            name
+            for name, kind in plan.kinds.items()
+            if not plan.functions or name not in plan.inputs or name in work.outputs or kind == "number"
+        ]
         names += [name for name in work.outputs if name not in plan.kinds]
         work.batch = {name: self._field(name, work) for name in names}
         work.outputs, work.columns, work.draws = {}, {}, {}
@@ -77,7 +82,7 @@ class HostStage:
         if name in plan.pixels and (name not in work.outputs or plan.split < len(plan.steps)):
             return self._images(name, work)
         if name in work.outputs:
-            return self._output(name, work.outputs[name])
+            return self._output(name, work)
         column = work.columns[name]
         if isinstance(column, Collated):
             return column.to(self.device) if self.device.type == "cuda" else column
@@ -85,6 +90,8 @@ class HostStage:
             return collate_numbers(column, self.device)
         if kind == "array":
             samples = work.samples.indices.tolist()
+            if plan.uniform[name] and not isinstance(column, np.ndarray):
+                plan.uniform.settle(name, [tuple(row.shape) for row in column])
             return collate_arrays(name, column, plan.uniform[name], self.padding, self.device, samples)
         return list(column)
 
@@ -115,7 +122,7 @@ class HostStage:
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
 
-        uniform = bool(plan.uniform[name]) or (plan.uniform[name] is None and len(np.unique(sizes, axis=0)) == 1)
+        uniform = plan.uniform.settle(name, list(map(tuple, sizes.tolist())), not work.alone)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self.padding.extent(sizes)
         fill = 0.0 if plan.uniform[name] else self.padding.value_for(name, dtype)
         batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
@@ -147,16 +154,19 @@ class HostStage:
         for future in [self._threads.submit(run, part) for part in parts]:
             future.result()
 
-    def _output(self, name: str, output: _dali.Output) -> Any:
+    def _output(self, name: str, work: Work) -> Any:
         """Make a batch of a field that comes out of DALI as it leaves."""
+        output = work.outputs[name]
         shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
-        uniform = self.plan.uniform.get(name)
-        if uniform is not True:
+        # By shapes: engines differ in how they lay memory out.
+        number = name not in self.plan.pixels and set(shapes) == {()}
+        uniform = number or self.plan.uniform.settle(name, shapes, not work.alone)
+        if not (number or self.plan.uniform[name]):
             self.padding.value_for(name, data[0].dtype)  # a later batch may need it
-        if uniform is not False and len(set(shapes)) == 1:  # by shapes: engines differ in how they lay memory out
+        if uniform:
             if isinstance(data, list):
                 data = torch.stack(data)
             elif output.on_device:

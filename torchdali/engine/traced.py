@@ -139,7 +139,14 @@ class Traced:
         ops = _dali.DynamicOps(eager.kind)
         with eager.session:
             program(ops, eager.inputs(probe), probe, note)
-        feed.inputs = lambda work: [work.columns[name] for name in plan.inputs] + program.values(work, arguments)
+        numbers = [plan.kinds[name] == "number" for name in plan.inputs]
+
+        def inputs_of(work: Work) -> list[Any]:
+            columns = [work.columns[name] for name in plan.inputs]
+            columns = [np.array(column) if number else column for column, number in zip(columns, numbers, strict=True)]
+            return columns + program.values(work, arguments)
+
+        feed.inputs = inputs_of
 
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
@@ -211,4 +218,5 @@ def _one_sample(work: Work) -> Work:
             for k, fields in work.draws.items()
         },
         sizes={name: None if sizes is None else sizes[first] for name, sizes in work.sizes.items()},
+        warnings=work.warnings,
     )

@@ -1,10 +1,10 @@
-"""Headers of image files: how large the picture is, and whether DALI decodes it to the pixels that Pillow gives.
+"""Reads the headers of image files: the image's size, and whether DALI decodes it to the same pixels as Pillow.
 
-DALI is given only the kinds of files whose pixels were found equal, by tests that build files of every kind; Pillow
-decodes the others.  A list of what DALI can't do would let through what is not known yet, and DALI 2.4.0 has more than
-wrong pixels for odd files: a damaged EXIF block can end the process.
+DALI gets only the kinds of files whose pixels were found equal, by tests that build files of every kind; Pillow decodes
+the others.  A list of kinds that DALI can't read would let unknown ones through, and DALI 2.4.0 does worse than wrong
+pixels for odd files: a damaged EXIF block can end the process.
 
-Nothing is decoded here.  What is walked over, per format:
+This module decodes nothing.  It walks over these parts of each format:
 
     JPEG    the segments up to the first scan: frame, EXIF, XMP, and what could confuse a parser
     PNG     all chunks, with their checks up to the data; animations, EXIF in texts and unknown chunks go to Pillow
@@ -12,7 +12,7 @@ Nothing is decoded here.  What is walked over, per format:
     PNM     P5 and P6 up to 255, without comments
     BMP     24 and 32 bits, and 8 with a whole palette, none of them packed or with masks
     TIFF    8 bits of grey, RGB, or RGB and alpha, in strips, not compressed
-    others  Pillow's: GIF and JPEG 2000 too, on which DALI 2.4.0 can crash
+    others  Pillow decodes them: also GIF and JPEG 2000, on which DALI 2.4.0 can crash
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Header(NamedTuple):
     """The header of an image file.
 
     Attributes:
-        exact: DALI gives the pixels that Pillow gives.
-        height, width: of the picture as it is shown, after EXIF orientation; 0 where only the decoder knows.
-        deep: it has more than 8 bits a value.
+        exact: DALI gives the same pixels as Pillow.
+        height, width: the size of the image after EXIF orientation; 0 where only the decoder knows it.
+        deep: it has more than 8 bits per value.
     """
 
     exact: bool
@@ -53,15 +53,15 @@ class Readable(NamedTuple):
 
 
 def make_readable(data: Bytes, max_pixels: int | None = MAX_PIXELS) -> Readable:
-    """The same image as a file that DALI reads: the file itself, or one with the pixels that Pillow gives.
+    """Give an image as a file that DALI reads: the file itself, or a file with the pixels that Pillow gives.
 
     Args:
         data: the file, uint8 [n].
-        max_pixels: how many pixels its header may promise; None: any number.
+        max_pixels: the largest number of pixels that its header may promise; None: any number.
 
     Raises:
         ValueError: the header promises more than `max_pixels`.
-        OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
+        OSError, ValueError, SyntaxError: Pillow's errors for files that it can't read.
     """
     header = check_header(data, max_pixels)
     if header.exact:
@@ -71,7 +71,7 @@ def make_readable(data: Bytes, max_pixels: int | None = MAX_PIXELS) -> Readable:
 
 
 def look(data: Bytes) -> NDArray[np.uint8]:
-    """A file's pixels, uint8 [H, W, 3], by Pillow and within Pillow's limit; errors as `make_readable`."""
+    """Decode a file with Pillow, within Pillow's limit, to uint8 [H, W, 3]; errors as `make_readable`."""
     from PIL import Image
 
     check_header(data, Image.MAX_IMAGE_PIXELS)
@@ -79,7 +79,7 @@ def look(data: Bytes) -> NDArray[np.uint8]:
 
 
 def check_header(data: Bytes, max_pixels: int | None) -> Header:
-    """A file's header, with a warning where values will lose bits.
+    """Read a file's header, and warn if values will lose bits.
 
     Raises:
         ValueError: it promises more pixels than `max_pixels`.
@@ -92,7 +92,7 @@ def check_header(data: Bytes, max_pixels: int | None) -> Header:
 
 
 def read_header(data: Bytes) -> Header:
-    """The header of a file, uint8 [n]; of what is no image file too."""
+    """Read the header of a file, uint8 [n], which need not be an image file."""
     view = data.data if data.flags.c_contiguous else memoryview(data.tobytes())
     try:
         if view[0] == 0xFF:
@@ -110,12 +110,12 @@ def read_header(data: Bytes) -> Header:
         if bytes(view[:4]) == b"GIF8":
             return Header(False, *reversed(struct.unpack_from("<HH", view, 6)))
     except (struct.error, IndexError):
-        pass  # it is cut off: the decoder says so
+        pass  # it is cut off, and its decoder will say so
     return _PILLOW
 
 
 def readable(data: Bytes) -> bool:
-    """Whether DALI decodes this file to the right pixels, by its header."""
+    """Tell from its header whether DALI decodes a file to the right pixels."""
     return read_header(data).exact
 
 
@@ -156,15 +156,15 @@ def _jpeg(view: memoryview) -> Header:
             if start[:6] == b"Exif\0\0":
                 found = _orientation(view[at + 10 : at + 2 + length])
                 clean = clean and found >= 0 and not orientation
-                orientation = found or 9  # a second block is not clean either
+                orientation = found or 9  # files with a second block go to Pillow too
             elif start == _XMP:
                 in_xmp = in_xmp or b"tiff:Orientation" in bytes(view[at + 4 : at + 2 + length])
-            clean = clean and length >= 8  # DALI reads on where it is shorter
+            clean = clean and length >= 8  # DALI reads past the end of a shorter one
         elif marker == 0xFFE2:
             kind = bytes(view[at + 4 : at + 8])
             clean = clean and kind != b"MPF\0" and (length >= 16 or kind != b"ICC_")
         elif marker == 0xFFED:
-            # Pillow gives up where the segment ends after such a word.
+            # Pillow fails where the segment ends after such a word.
             clean = clean and bytes(view[at + length - 4 : at + length]) != b"8BIM"
         elif marker == 0xFFEE:
             clean = clean and length >= 14
@@ -182,13 +182,13 @@ def _jpeg(view: memoryview) -> Header:
 _EXIF_HEADS = {b"II*\0": (struct.Struct("<I"), struct.Struct("<H"), struct.Struct("<HHII")),
                b"MM\0*": (struct.Struct(">I"), struct.Struct(">H"), struct.Struct(">HHII"))}  # fmt: skip
 _VALUE_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8)
-# What DALI looks at, whatever its type is: texts, and so many fractions.
+# Tags that DALI reads, whatever their type: strings, and this many fractions.
 _TEXTS = frozenset([0x10E, 0x10F, 0x110, 0x131, 0x132, 0x8298])
 _FRACTIONS = {0x11A: 1, 0x11B: 1, 0x13E: 2, 0x13F: 6, 0x211: 3, 0x214: 6}
 
 
 def _orientation(block: memoryview) -> int:
-    """The orientation in an EXIF block: 1 to 8, 0 where it has none, -1 where readers may differ."""
+    """Read the orientation in an EXIF block: 1 to 8; 0 where it has none, -1 where readers may differ."""
     head = _EXIF_HEADS.get(bytes(block[:4]))
     if head is None:
         return -1
@@ -221,11 +221,11 @@ def _orientation(block: memoryview) -> int:
 
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_HEAD = struct.Struct(">IIBBBBB").unpack_from
-# Of 16-bit colours one level may differ.
+# In 16-bit colours, one level may differ.
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
 _PNG_PLAIN = frozenset(b"PLTE tRNS gAMA cHRM sRGB iCCP sBIT bKGD pHYs hIST sPLT tIME oFFs".split())
 _PNG_TEXTS = frozenset([b"tEXt", b"zTXt", b"iTXt"])
-# Words of Pillow's for what it knows of an image, which a text may overwrite.
+# Pillow's keys for what it knows about an image; a text chunk may overwrite them.
 _PNG_KEYS = re.compile(rb"(?i)raw profile type|xml:com\.adobe\.xmp|exif|xmp|transparency|icc_profile")
 
 
@@ -251,7 +251,7 @@ def _png(view: memoryview) -> Header:
                 return Header(False, height, width, deep)
             if name in _PNG_TEXTS:
                 key = bytes(view[at + 8 : min(at + 88, end - 4)]).partition(b"\0")[0]
-                # Pillow refuses texts of more than 1 MiB, packed ones too.
+                # Pillow refuses text chunks of more than 1 MiB, also after decompression.
                 clean = _PNG_KEYS.search(key) is None and length < (1 << 20 if name == b"tEXt" else 1000)
             elif name == b"eXIf":
                 clean = not orientation and (orientation := _orientation(view[at + 8 : end - 4])) > 0
@@ -281,7 +281,7 @@ def _webp(view: memoryview) -> Header:
         return Header(exact, height, width)
     width = int.from_bytes(view[24:27], "little") + 1
     height = int.from_bytes(view[27:30], "little") + 1
-    # No animation, EXIF or XMP, and no flag without a meaning.
+    # Only files without animation, EXIF, XMP and unknown flags.
     clean = whole and not view[20] & 0xCF and length == 10
     at, pictures = 30, 0
     while clean and at < len(view):
@@ -290,14 +290,14 @@ def _webp(view: memoryview) -> Header:
         clean = name in _WEBP_PARTS and end <= len(view)
         if clean and name[:3] == b"VP8":
             pictures += 1
-            # Last, since DALI reads on in the next chunk where the data is damaged.
+            # The picture must be last: where its data are damaged, DALI reads on in the next chunk.
             clean = end == len(view) and _webp_picture(name, view, at + 8) == (height, width)
         at = end
     return Header(clean and pictures == 1, height, width)
 
 
 def _webp_picture(kind: bytes, view: memoryview, at: int) -> tuple[int, int]:
-    """(height, width) of a picture's data; zeros where it is none."""
+    """Read (height, width) from a picture's data; zeros where it is not a picture."""
     if kind == b"VP8 " and bytes(view[at + 3 : at + 6]) == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", view, at + 6)
         return height & 0x3FFF, width & 0x3FFF
@@ -346,18 +346,18 @@ _TIFF_WORDS = {3: "H", 4: "I"}
 # The values that each tag may have, all SHORT; and those of sizes and places, SHORT or LONG.
 _TIFF_ALLOWED = {
     258: {8},  # BitsPerSample
-    259: {1},  # Compression: none; of others DALI gives pixels where the data is damaged
-    262: {1, 2},  # PhotometricInterpretation: black is zero, RGB
+    259: {1},  # Compression: none; for others, DALI gives pixels even where the data are damaged
+    262: {1, 2},  # PhotometricInterpretation: grey with black as zero, or RGB
     266: {1},  # FillOrder
     274: set(range(1, 9)),  # Orientation
     277: {1, 3, 4},  # SamplesPerPixel
     284: {1},  # PlanarConfiguration: the values of a pixel together
     317: {1},  # Predictor: none
-    338: {2},  # ExtraSamples: alpha that the colours are not multiplied with
-    339: {1},  # SampleFormat: without sign
+    338: {2},  # ExtraSamples: alpha, not multiplied into the colours
+    339: {1},  # SampleFormat: unsigned
 }
 _TIFF_PLACES = frozenset([256, 257, 273, 278, 279])
-# What the pixels don't depend on: the kind of page, texts, sizes on paper, colour profiles, Photoshop's and GeoTIFF's.
+# Tags that do not change pixels: kind of page, strings, size on paper, colour profiles, Photoshop's and GeoTIFF's.
 _TIFF_BESIDE = frozenset([254, 269, 270, 271, 272, 282, 283, 285, 296, 297, 305, 306, 315, 316, 33432, 34675])
 _TIFF_BESIDE |= {318, 319, 33723, 34377, 33550, 33922, 34264, 34735, 34736, 34737, 42112, 42113}
 
@@ -393,7 +393,7 @@ def _tiff(view: memoryview) -> Header:
 
 
 def _tiff_is_plain(tags: dict[int, tuple[int, ...]], height: int, width: int, size: int) -> bool:
-    """Whether the tags of a TIFF directory go together, and its strips are all there."""
+    """Tell whether the tags of a TIFF directory agree, and all its strips exist."""
     places, lengths = tags.get(273, ()), tags.get(279, ())
     (samples, *_), (rows, *_) = tags.get(277, (1,)), tags.get(278, (height,))
     rows = min(rows, height)

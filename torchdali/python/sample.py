@@ -22,9 +22,10 @@ from typing import Any, NamedTuple
 import torch
 
 from ..batch import Columns, Kind
+from ..checks import nearest
 from ..fields import ALWAYS, name_parts
 from ..signature import Form
-from .values import column_of, convert, form_of
+from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -55,15 +56,17 @@ class Structure:
         self.leaves, self.frame = list(leaves), frame
 
     @classmethod
-    def of(cls, sample: Any, fields: Sequence[str] | None = None) -> Structure:
+    def of(cls, sample: Any, fields: Sequence[str] | None = None, kinds: Mapping[str, Kind] | None = None) -> Structure:
         """Take the structure of a sample.
 
         Args:
             sample: the first one; all others must be like it.
             fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
+            kinds: kinds of fields by their names, in place of those that the values show.
 
         Raises:
-            ValueError: another number of fields than values, or names that are not different.
+            ValueError: another number of fields than values, names that are not different, or unknown ones in `kinds`.
+            FieldTypeError: a value can't have the kind that `kinds` names.
             TypeError: a value that has no column.
         """
         paths: list[Path] = []
@@ -75,6 +78,11 @@ class Structure:
         names = _names(paths, forms)
         if fields is not None:
             names = name_parts(fields, names, ALWAYS)
+        for name, kind in (kinds or {}).items():
+            if name not in names:
+                raise ValueError(f"kinds must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
+            number = names.index(name)
+            forms[number] = form_as(name, kind, values[number])
         by_path = dict(zip(paths, names, strict=True))
         leaves = [Leaf(name, path, form) for name, path, form in zip(names, paths, forms, strict=True)]
         return cls(leaves, _walk(sample, (), by_path.__getitem__))
@@ -112,11 +120,9 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
-        restarts: for an iterable: `iter` begins at the start by itself, as long as no state is loaded.
     """
 
     structure: Structure
-    restarts: bool = True
 
 
 class _Built(NamedTuple):

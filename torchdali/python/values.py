@@ -32,6 +32,26 @@ def form_of(value: Any) -> Form:
     return Form(kind) if pixels is None else Form.of(kind, pixels)
 
 
+def form_as(name: str, kind: Kind, value: Any) -> Form:
+    """Tell the form of a value that is to have a kind.
+
+    Raises:
+        FieldTypeError: it can't have it.
+    """
+    pixels = _as_pixels(value, grey=True) if kind == "image" else None
+    if pixels is not None:
+        return Form.of(kind, pixels)
+    if kind == "array" and (isinstance(value, (bytes, bytearray, memoryview, np.ndarray)) or torch.is_tensor(value)):
+        return Form.of(kind, _as_array(value))
+    if kind == "array" and _is_picture(value):
+        return Form.of(kind, _as_array(value))
+    if kind in ("image", "array"):
+        raise Form(kind).error(name, value)
+    form = Form(kind)
+    convert(name, form, value)
+    return form
+
+
 def convert(name: str, form: Form, value: Any) -> Any:
     """Convert a value for its column.
 

@@ -185,6 +185,9 @@ class BucketEpoch(Epoch):
     def whole_end(self, steps: int, batching: Batching) -> int:
         return int(self._ends[steps * batching.shard.world_size - 1]) if steps else 0
 
+    def _whole_before(self, position: int, batching: Batching) -> int:
+        return int(np.searchsorted(self._ends, position, side="right")) // batching.shard.world_size
+
     def _taken(self, position: int, first: int, most: int, left: int, ranks: int, drop_last: bool) -> int:
         """Count the batches of a step: one for each rank, or fewer, so that the last step has enough for each."""
         n = int(self._ends[-1])

@@ -84,6 +84,12 @@ class Transform:
         return False
 
     @property
+    def draws(self) -> bool:
+        """Its numbers matter; a step that does the same to every sample doesn't count among those of its class, which
+        are told apart by their order."""
+        return True
+
+    @property
     def fixes_size(self) -> bool:
         """Images of any sizes come out with one size."""
         return False
