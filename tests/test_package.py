@@ -34,8 +34,9 @@ GROUPS = {
     "engine": "engine.*",
     "trainers": "trainers.*",
     "loader": "registered option iterator loader",
-    "tools": "interop.* lightning configs testing commands.* __main__",
+    "tools": "interop.* lightning configs testing",
     "package": "torchdali",
+    "command line": "commands.* __main__",
 }
 
 
