@@ -14,6 +14,7 @@ import torch
 from . import distributed
 from ._dali import check_process
 from .agreement import check_agreement
+from .attribute import Attribute, fixed
 from .batch import BadSample
 from .checks import integer
 from .collate import as_dict
@@ -22,9 +23,8 @@ from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
-from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Indices, Order, Step
+from .order import Batching, Epoch, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
@@ -105,10 +105,10 @@ class DataLoader:
     """
 
     # Every option is an attribute; trainers would build torch's own workers around ours.
-    seed, drop_last, pad_last, shuffle = Option(), Option(), Option(), Option()
-    num_workers, prefetch_factor, timeout, pin_memory = Option(0), Option(None), Option(0), Option(False)
-    persistent_workers, worker_init_fn, multiprocessing_context = Option(False), Option(None), Option(None)
-    generator, pin_memory_device, in_order, output = Option(), Option(), Option(), Option()
+    seed, drop_last, pad_last, shuffle = Attribute(), Attribute(), Attribute(), Attribute()
+    num_workers, prefetch_factor, timeout, pin_memory = Attribute(0), Attribute(None), Attribute(0), Attribute(False)
+    persistent_workers, worker_init_fn, multiprocessing_context = Attribute(False), Attribute(None), Attribute(None)
+    generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
     collate_fn = staticmethod(only)
     _is_accelerate_prepared = use_stateful_dataloader = True
 
@@ -266,9 +266,9 @@ class DataLoader:
 
     # Epochs
 
-    def indices(self, positions: Indices) -> Indices:
-        """The samples at some positions of the epoch in progress."""
-        return self._order.epoch(self.seed, self._progress.current).at(positions).indices
+    def epoch_order(self) -> Epoch:
+        """Give the order of the epoch in progress."""
+        return self._order.epoch(self.seed, self._progress.current)
 
     def steps(self) -> Iterator[Step]:
         """The steps of this rank in the epoch in progress, from its start."""
