@@ -93,17 +93,17 @@ def load(path: str, trust: bool = False) -> Any:
     with wrong_input(), open(path, "rb") as file:
         start = file.read(64).lstrip()
     if start[:1] in (b"{", b"[") or path.endswith(".json"):
-        with wrong_input(f"{path} is not JSON"):
+        with wrong_input(f"{path} is no checkpoint: a .json file, or one of torch.save was expected"):
             return json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         return torch.load(path, map_location="meta", weights_only=not trust)
     except Exception as error:
         let_through(error)
-        refused = re.search(r"(Unsupported (?:global|class|operand)[^.\n]*|GLOBAL \S+)", str(error))
+        refused = re.search(r"GLOBAL ([\w.]+\w)", str(error))
         if not trust and refused:
             raise UsageError(
                 f"{path} holds Python objects besides tensors and plain values, and loading them can run any code "
-                f"({refused[0]}): if you know who wrote it, write --trust"
+                f"({refused[1]}): if you know who wrote it, write --trust"
             ) from None
         raise UsageError(
             f"{path} is no checkpoint: a .json file, or one of torch.save was expected ({first_line(error)[:150]})"
