@@ -1,4 +1,4 @@
-"""The check has teeth: hazards come back when a guard is taken out.  And counts: what a batch costs the host."""
+"""The check has teeth: hazards come back when a guard is taken out."""
 
 from __future__ import annotations
 
