@@ -29,6 +29,7 @@ from torchdali.commands.isolated import run_isolated
 from torchdali.commands.main import COMMANDS, main
 from torchdali.commands.terminal import Progress
 from torchdali.formats.report import Entry, read_report
+from torchdali.state import VERSION
 from torchdali.testing import garble_file, make_image_folder, truncate_file
 
 from .reader_files import image_file, mxnet_case, tfrecord_case
@@ -334,7 +335,7 @@ def test_inspect_says_where_a_state_stands(folder, tmp_path, capsys):
         "not finished: the loader goes on with sample 12 of the epoch's order",
         "order 'shuffle', seed 3",
         f"dataset {state['dataset']!r}",
-        "version 1: this torchdali reads it",
+        f"version {VERSION}: this torchdali reads it",
         f"fits {folder} as ImageFolder",
     ):
         assert sentence in out
@@ -419,15 +420,20 @@ def test_inspect_compares_with_data(folder, own_folder, tmp_path, capsys):
 def test_states_that_are_not_read(folder, tmp_path, capsys):
     state = state_after(td.ImageFolder(folder), 1)
     assert not problems(state)
-    assert problems(state | {"version": 7}) == ["its version is 7, and this torchdali reads version 1"]
+    assert problems(state | {"version": 7}) == [f"version: this torchdali reads {VERSION}, got 7"]
     assert problems(state | {"samples_seen": 23}) == ["samples_seen: expected an integer in [0, 22], got 23"]
     assert problems({key: value for key, value in state.items() if key != "seed"}) == [
         "seed: int was expected, got 'nothing'"
     ]
-    assert problems(state | {"rank": 3}) == ["'rank': not a key of version 1"]
+    assert problems(state | {"rank": 3}) == [f"'rank': not a key of version {VERSION}"]
     (tmp_path / "state.json").write_text(json.dumps(state | {"version": 7}))
     assert main(["inspect", str(tmp_path / "state.json")]) == 1
-    assert "this torchdali does not read it:\n    its version is 7" in capsys.readouterr().out
+    assert f"this torchdali does NOT read it:\n    version: this torchdali reads {VERSION}" in capsys.readouterr().out
+    # An older one, whose position means the same: that is said, and how to go on.
+    (tmp_path / "state.json").write_text(json.dumps(state | {"version": 1}))
+    assert main(["inspect", str(tmp_path / "state.json")]) == 1
+    out = capsys.readouterr().out
+    assert "epoch 0 (the first is 0): 4 of 22 samples" in out and "load_state_dict(state, strict=False)" in out
 
 
 def test_the_state_of_an_iterable(tmp_path, capsys):
