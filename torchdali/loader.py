@@ -49,7 +49,7 @@ class DataLoader:
             dataset of torch, whose samples are made by Python code (see `sources`).
         batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
             arrays and numbers become tensors.
-        shuffle: another order for each epoch.
+        shuffle: draw a new order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
             the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
             may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
@@ -57,13 +57,13 @@ class DataLoader:
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
-        pad_last: fill the last batch up by repeated rows, which the field `valid` marks False.
+        pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
         device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
         prefetch_factor: batches made ahead; 0: none, each is made when it is asked for.  None: 2.
         num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
         rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
         mesh: the 1-d data-parallel `DeviceMesh`.
-        process_group: the data-parallel process group instead.
+        process_group: the data-parallel process group, instead of `mesh`.
         engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
@@ -242,7 +242,7 @@ class DataLoader:
 
     @property
     def transform(self) -> Any:
-        """What is done with the samples: that of the loader, else the dataset's own.
+        """The transform of the samples: the loader's, else the dataset's own.
 
         It may be set, for progressive resizing, say; the next pass is the first with it.
         """
@@ -286,7 +286,7 @@ class DataLoader:
         """Batches of a whole epoch; the same on every rank, and after a resume.
 
         Raises:
-            TypeError: nobody knows it before the source ends.
+            TypeError: it is not known before the source ends.
         """
         return self._order.num_steps(self._batching(self._shard()))
 
@@ -329,7 +329,7 @@ class DataLoader:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands after the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
+        """Get where the stream stands after the last batch handed over: flat, under 1 KiB, equal on all ranks.
 
         That of an `IterableSource` holds its workers too.
         """
