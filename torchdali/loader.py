@@ -318,6 +318,14 @@ class DataLoader:
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
+    def next_epoch(self, *_: Any, **__: Any) -> Any:
+        """Say what to write instead of the method of DALI's readers.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a loader has no next_epoch: iter(loader) starts the next epoch, and set_epoch(n) names one")
+
     def __iter__(self) -> Iterator[Any]:
         """A pass over the epoch, or over its rest after `load_state_dict`.
 

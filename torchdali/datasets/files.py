@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,11 @@ class FileDataset(MapDataset):
     ) -> None:
         if isinstance(paths, (str, Path)):
             raise TypeError(f"paths must be a list of files, got {paths!r}: for a folder write ImageFolder(root)")
+        if isinstance(paths, Mapping):
+            raise TypeError(
+                f"paths must be a list of image files, got a dict of {', '.join(map(repr, paths))}: for several files "
+                "per sample, write a dataset of your own that reads them in its __getitem__"
+            )
         self.paths = [os.fspath(path) for path in paths]
         if not self.paths:
             raise ValueError("paths must name at least one file, got none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import nearest_path
-from ..storage import opened
+from ..storage import is_remote, opened
 
 
 def read_file(path: str) -> NDArray[np.uint8]:
@@ -38,10 +39,24 @@ def as_root(root: str | Path) -> str:
     Raises:
         FileNotFoundError: it doesn't exist.
         NotADirectoryError: it is a file.
+        ValueError: it is on a remote machine.
     """
     folder = os.path.expanduser(os.fspath(root))
+    if is_remote(folder):
+        raise ValueError(f"root must be a local folder, got {folder}: for remote files, write TarDataset of tars there")
     if not os.path.exists(folder):
         raise FileNotFoundError(f"root does not exist: {folder}{nearest_path(folder)}")
     if not os.path.isdir(folder):
         raise NotADirectoryError(f"root must be a folder, got the file {folder}")
     return folder
+
+
+def check_no_mark(path: str) -> None:
+    """Check that a list of files does not begin with a byte order mark, which DALI would take for a part of a path.
+
+    Raises:
+        ValueError: it does.
+    """
+    with open(path, "rb") as file:
+        if file.read(3) == codecs.BOM_UTF8:
+            raise ValueError(f"{path} begins with a byte order mark: save it as UTF-8 without one")

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .files import check_no_mark
+
 
 class Entry(NamedTuple):
     """A video file, or a part of it.
@@ -35,6 +37,7 @@ def read_list(path: str) -> Iterator[Entry]:
     Raises:
         ValueError: a line that DALI would misread.
     """
+    check_no_mark(path)
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             parts = line.split()

@@ -15,9 +15,13 @@ from .picture import Picture
 
 
 def name_of(transform: Any) -> str | None:
-    """Give the name of a torchvision transform's class; None for any other class: a subclass may do anything."""
+    """Give the name of a class of torchvision or timm that is known; None for any other: a subclass may do anything."""
     kind = type(transform)
-    return kind.__name__ if kind.__module__.startswith("torchvision.transforms") else None
+    known = kind.__module__.startswith("torchvision.transforms") or kind.__name__ in _TIMM
+    return kind.__name__ if known else None
+
+
+_TIMM = ("MaybeToTensor", "MaybePILToTensor")  # of timm.data.transforms: a tensor stays as it is
 
 
 def is_v2(transform: Any) -> bool:
@@ -123,6 +127,14 @@ def _pil_to_tensor(t: Any, at: Picture) -> list[Transform]:
     return []
 
 
+def _maybe_to_tensor(t: Any, at: Picture) -> list[Transform]:
+    return [] if at.form in ("image", "tensor") else _to_tensor(t, at)
+
+
+def _maybe_pil_to_tensor(t: Any, at: Picture) -> list[Transform]:
+    return [] if at.form in ("image", "tensor") else _pil_to_tensor(t, at)
+
+
 def _to_image(_: Any, at: Picture) -> list[Transform]:
     at.form = "image"
     return []
@@ -179,6 +191,8 @@ RULES: dict[str | None, Callable[[Any, Picture], list[Transform]]] = {
     "GaussianBlur": _gaussian_blur,
     "Grayscale": _grayscale,
     "ImageClassification": _image_classification,
+    "MaybePILToTensor": _maybe_pil_to_tensor,
+    "MaybeToTensor": _maybe_to_tensor,
     "Normalize": _normalize,
     "PILToTensor": _pil_to_tensor,
     "RandomCrop": _random_crop,

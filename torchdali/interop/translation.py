@@ -82,6 +82,9 @@ class Translation:
         """
         if transform is None or _does_nothing(transform):
             return
+        if (inner := preset(transform)) is not None:
+            self.add(inner, f"{place}.transforms")
+            return
         name = name_of(transform)
         if name == "Compose" or _is_sequential(transform):
             inner = transform.transforms if name == "Compose" else transform
@@ -126,6 +129,22 @@ class Translation:
                 return crop
             self.steps.pop()
         return crop
+
+
+def preset(transform: Any) -> Any:
+    """Get the transforms that an object only wraps, as the presets of torchvision's references do; else None.
+
+    It does nothing else if its `__call__` compiles to the same code as `_only_calls`.
+    """
+    code = getattr(vars(type(transform)).get("__call__"), "__code__", None)
+    if code is None or code.co_code != _only_calls.__code__.co_code or len(code.co_names) != 1:
+        return None
+    inner = getattr(transform, code.co_names[0], None)
+    return inner if name_of(transform) is None and name_of(inner) == "Compose" else None
+
+
+def _only_calls(self: Any, image: Any) -> Any:
+    return self.transforms(image)
 
 
 def _is_sequential(transform: Any) -> bool:

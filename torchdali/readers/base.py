@@ -300,6 +300,17 @@ class Reader(Standalone):
     def __getitem__(self, index: int) -> Any:
         raise TypeError(f"{self.name} reads in its own order and has no sample by index: iterate it")
 
+    def next_epoch(self, *_: Any, **__: Any) -> Any:
+        """Say what to write instead of dynamic mode's way to iterate.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"torchdali's {self.name} has no next_epoch: write DataLoader(reader, batch_size=...) and iterate that, "
+            "once for each epoch, or iterate the reader itself, sample by sample"
+        )
+
     def __repr__(self) -> str:
         return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..checks import nearest_path
 from ..fingerprint import files_digest
+from ..formats.files import check_no_mark
 from ..readers import native
 from .base import Output
 from .checks import check_files, check_labels, warn_dropped
@@ -49,6 +50,7 @@ class File(KnownReader):
 
     def _check_list(self, path: str, root: str) -> None:
         files, labels = [], []
+        check_no_mark(path)
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
