@@ -12,6 +12,7 @@ from .datasets import (
     LMDBDataset,
     MapDataset,
     NumpyDataset,
+    Packed,
     RecordIODataset,
     TarDataset,
     TFRecordDataset,
@@ -33,6 +34,7 @@ from .errors import (
 )
 from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
+from .packing import pack
 from .python import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 from .samplers import (
     ClassBalancedSampler,
@@ -64,6 +66,7 @@ __all__ = [
     "Mix",
     "MixSampler",
     "NumpyDataset",
+    "Packed",
     "PadValueError",
     "Padded",
     "PythonDataset",
@@ -84,6 +87,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerTimeoutError",
     "from_torchvision",
+    "pack",
     "readers",
     "transforms",
 ]

@@ -340,7 +340,7 @@ class DataLoader:
         if self._plan is None:
             device = self.options.device
             kind = torch.device(device).type if device is not None else _default_kind()
-            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform)
+            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform, self.source.decoded)
             if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"

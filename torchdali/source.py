@@ -126,6 +126,7 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
+        decoded: its images were files before, and draw the random numbers that the files would.
         collated: reading gives whole batches, as the user's `collate_fn` makes them.
         state_keys: the entries of a loader's state that belong to the source.
     """
@@ -133,7 +134,7 @@ class Source:
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = collated = False
+    uses_dali = endless = whole_batches = inline = watched = collated = decoded = False
     described = seekable = True
     state_keys: tuple[str, ...] = ()
 

@@ -36,6 +36,7 @@ class Subset(MapDataset):
         self.dataset = dataset
         self._chosen = Fields(dataset.fields, dict(dataset.kinds))
         self.blocking, self.uses_dali, self.inline = dataset.blocking, dataset.uses_dali, dataset.inline
+        self.decoded = dataset.decoded
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -51,7 +52,7 @@ class Subset(MapDataset):
     def path(self, index: int) -> str | None:
         return self.dataset.path(int(self.indices[index]))
 
-    def uniform(self, name: str) -> bool:
+    def uniform(self, name: str) -> bool | None:
         return self.dataset.uniform(name)
 
     def fingerprint(self) -> str:

@@ -33,6 +33,7 @@ class Plan:
         kinds: the dataset's fields.
         device: "cpu" or "cuda".
         uniform: says whether a field's samples all have one shape.
+        decoded: the images were files before they were packed, and draw the random numbers that the files would.
 
     Attributes:
         steps: the transforms and functions.
@@ -40,11 +41,17 @@ class Plan:
         fused: the decoder decodes only the window of the step after it.
         pixels: the image fields.
         inputs: the fields that go into DALI.
+        skipped: the number of steps before the first one that were done before, but count in the keys of draws.
         uniform: whether the images or arrays of a field leave with one shape; None: each batch shows it.
     """
 
     def __init__(
-        self, transform: Any, kinds: Mapping[str, Kind], device: str, uniform: Callable[[str], bool | None]
+        self,
+        transform: Any,
+        kinds: Mapping[str, Kind],
+        device: str,
+        uniform: Callable[[str], bool | None],
+        decoded: bool = False,
     ) -> None:
         self.kinds = dict(kinds)
         self.pixels = [name for name, kind in kinds.items() if kind in PIXELS]
@@ -60,7 +67,8 @@ class Plan:
             self.steps.insert(0, Decode())
             self.functions = [k + 1 for k in self.functions]
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
-
+        # Of files, Decode is step 0, unless a function decodes them.
+        self.skipped = int(decoded and not self.encoded and 0 not in self.functions)
         if not self.encoded and self.steps and isinstance(self.steps[0], Decode):
             del self.steps[0]  # they are decoded already
             self.functions = [k - 1 for k in self.functions]
@@ -154,6 +162,10 @@ class Plan:
             return engine, f"engine={engine!r} was asked for"
         return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
 
+    def child(self, k: int, rand: Rand) -> Rand:
+        """The random numbers of step k."""
+        return rand.child(k + self.skipped)
+
     def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
         """Draw the parameters of a run of steps, and give the images' sizes after it."""
         draws: Draws = {}
@@ -163,7 +175,7 @@ class Plan:
             draws[k] = {}
             for name in sizes:
                 # The same numbers for each field of a sample: an image and its mask are flipped together.
-                draws[k][name], sizes[name] = self.transform(k).make_params(rand.child(k), sizes[name])
+                draws[k][name], sizes[name] = self.transform(k).make_params(self.child(k, rand), sizes[name])
         if self.fused and run[0] == 0:
             for name in self.encoded:
                 whole = before[name]

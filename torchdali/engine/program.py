@@ -89,7 +89,7 @@ class Program:
             if call is None:
                 values.append(draws[step][field][key])
             else:
-                child = children.setdefault(step, rand.child(step))  # one for all calls: it counts them
+                child = children.setdefault(step, plan.child(step, rand))  # one for all calls: it counts them
                 values.append(draw(child, call))
         return values
 
@@ -110,8 +110,11 @@ class Program:
         assert isinstance(function, Function)
         if self._stream:
             self._stream.synchronize()  # the function may decode, onto memory that operators before it still use
-        seed = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k) % 2**63
-        child = rand.child(k)
+        seed = (
+            derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k + self.plan.skipped)
+            % 2**63
+        )
+        child = self.plan.child(k, rand)
 
         def feed_call(call: Call) -> Any:
             return feed(Argument(k, call=call), draw(child, call))
