@@ -223,6 +223,29 @@ def test_bad_samples_are_named_or_left_out(own_folder, tmp_path):
     assert td.pack(td.ImageFolder(own_folder), tmp_path / "pack", on_bad_sample="skip").left_out == packed.left_out
 
 
+class Failing:
+    """A dataset of Python code of which some samples fail."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[int, str]:
+        if index % 7 == 3:
+            raise KeyError("no such key")
+        return index, f"text {index}"
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_bad_samples_of_python_code(tmp_path, num_workers):
+    with pytest.raises(KeyError) as error:
+        td.pack(Failing(), tmp_path / "pack", num_workers=num_workers)
+    assert any("sample 3" in note for note in error.value.__notes__)
+    packed = td.pack(Failing(), tmp_path / "pack", on_bad_sample="skip", num_workers=num_workers)
+    good = [i for i in range(40) if i % 7 != 3]
+    assert [packed[i] for i in range(len(packed))] == [(i, f"text {i}") for i in good]
+    assert [(one.index, one.reason) for one in packed.left_out] == [(i, "'no such key'") for i in range(3, 40, 7)]
+
+
 # Files
 
 

@@ -87,7 +87,8 @@ def pack(
         FieldTypeError: values of one field that differ in dtype or number of dimensions.
         FileExistsError: the folder holds something else.
         BlockingIOError: another process is packing into it.
-        BadSampleError: a sample is bad; with "skip", as many in a row that no good one was found.
+        BadSampleError: a sample is bad, or with "skip" nearly all are.  An error of a Python dataset is raised as it
+            is, with a note that names the sample.
     """
     one_of("on_bad_sample", on_bad_sample, ("raise", "skip"))
     integer("shard_bytes", shard_bytes, 1)
@@ -341,7 +342,9 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BlockingIOError(f"another process is packing into {folder}: wait for it") from None
+            raise BlockingIOError(
+                f"another process is packing into {folder}: pack in one process, and let the others wait for it"
+            ) from None
         yield
     finally:
         os.close(descriptor)
