@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import torchdali as td
+from torchdali import packing
 from torchdali import transforms as T
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, make_image_folder, truncate_file
 
@@ -221,6 +222,41 @@ def test_bad_samples_are_named_or_left_out(own_folder, tmp_path):
     assert [packed.path(i) for i in range(18)] == [files.path(i) for i in good]
     assert_same_stream(lambda: loader(files, sampler=good, shuffle=False), lambda: loader(packed, shuffle=False))
     assert td.pack(td.ImageFolder(own_folder), tmp_path / "pack", on_bad_sample="skip").left_out == packed.left_out
+    with pytest.raises(td.BadSampleError, match=r"sample 2 .*0002.jpg"):  # it must not be left out silently
+        td.pack(files, tmp_path / "pack")
+
+
+def test_what_was_packed_before_a_bad_sample_stays(own_folder, tmp_path):
+    """The next call reads only what is missing, whether the file was mended or is to be left out."""
+    files = Noting(*noted(own_folder))
+    whole = Path(files.paths[20]).read_bytes()
+    truncate_file(Path(files.paths[20]))
+    for _ in range(2):
+        with pytest.raises(td.BadSampleError, match="sample 20 "):
+            td.pack(files, tmp_path / "skipped", shard_bytes=1)
+    files.read_indices.clear()
+    assert len(td.pack(files, tmp_path / "skipped", shard_bytes=1, on_bad_sample="skip")) == 21
+    assert set(range(16, 22)) <= set(files.read_indices) and len(set(files.read_indices)) <= 7  # and one substitute
+
+    with pytest.raises(td.BadSampleError, match="sample 20 "):
+        td.pack(files, tmp_path / "mended", shard_bytes=1)
+    Path(files.paths[20]).write_bytes(whole)
+    assert td.pack(files, tmp_path / "mended", shard_bytes=1).fingerprint() == files.fingerprint()
+
+
+def test_only_the_index_was_missing(own_folder, tmp_path, monkeypatch):
+    files = Noting(*noted(own_folder))
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(packing, "write_index", full)
+        with pytest.raises(OSError, match="no space left"):
+            td.pack(files, tmp_path / "pack")
+    files.read_indices.clear()
+    td.pack(files, tmp_path / "pack").verify()
+    assert not files.read_indices and not list((tmp_path / "pack").glob("shard-*.json"))
 
 
 class Failing:
@@ -315,6 +351,12 @@ def test_a_folder_that_holds_something_else(files, packed, tmp_path):
     for wrong in ({"shard_bytes": 0}, {"on_bad_sample": "substitute"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             td.pack(files, tmp_path, **wrong)
+
+
+def noted(folder: Path) -> tuple[list[str], list[int]]:
+    """The files of a folder, and their labels."""
+    files = td.ImageFolder(folder)
+    return files.paths, files.targets
 
 
 class Noting(td.FileDataset):

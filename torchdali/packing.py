@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .batch import PIXELS, BadSample, Padded
 from .checks import integer, one_of
 from .datasets.packed import Packed
+from .errors import BadSampleError
 from .fields import BESIDE
 from .fingerprint import digest
 from .formats.packed import (
@@ -64,8 +65,8 @@ def pack(
     what JSON holds can be packed.  Samples of Python code are packed as epoch 0 of seed 0 makes them: leave random
     augmentations to the loader that reads the pack.
 
-    A call that was interrupted or killed is called again, and goes on after its last whole shard; a call for a pack
-    that is finished only opens it.
+    A call that was interrupted or killed, or that met a bad sample, is called again, and goes on after its last whole
+    shard; a call for a pack that is finished only opens it.
 
     Args:
         dataset: a dataset of torchdali or torch whose samples are read by index.
@@ -156,14 +157,20 @@ class _Packing:
                 f"{self._folder} holds a pack of {got}, and one of {wanted} was asked for: write another path, or "
                 "delete the folder"
             )
+        self._check_left_out(index.shards)
+
+    def _check_left_out(self, shards: list[PackedShard]) -> None:
+        """Raise the error of a sample that an earlier call has left out, and this one must not."""
+        bad = next((bad for shard in shards for bad in shard.left_out), None)
+        if bad is not None and self._loader.options.on_bad_sample == "raise":
+            raise BadSampleError(*bad)
 
     def run(self, progress: bool) -> None:
         """Write all shards that are missing, and the index."""
-        identity = digest(
-            VERSION, self._source.fingerprint(), self._words, list(self._source.fields), self._shard_bytes, BATCH,
-            self._loader.options.on_bad_sample == "raise",
-        )  # fmt: skip
+        fields = list(self._source.fields)
+        identity = digest(VERSION, self._source.fingerprint(), self._words, fields, self._shard_bytes, BATCH)
         columns, shards = read_unfinished(self._folder, identity)
+        self._check_left_out(shards)
         if not shards and (
             others := [p.name for p in self._folder.iterdir() if not p.name.startswith(("shard-", INDEX))]
         ):
