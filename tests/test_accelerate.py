@@ -79,6 +79,36 @@ def test_a_pass_inside_another_tells_its_own_end(jobs: Found, processes: int) ->
 
 
 @pytest.mark.parametrize("processes", [1, 2])
+def test_an_open_validation_does_not_hide_the_end_of_the_window(jobs: Found, processes: int) -> None:
+    epoch = [number % ACCUMULATE == 0 or number == steps(processes) for number in range(1, steps(processes) + 1)]
+    assert all(found["open"] == epoch for found in jobs[processes])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_of_two_passes_side_by_side_the_one_that_handed_over_last_counts(jobs: Found, processes: int) -> None:
+    count, inner = steps(processes), 3 if processes == 1 else 2
+    # The second pass is at its end after its last batch; when it has gone, the first one counts.
+    expected = [
+        [number == count, number == inner or (number > inner and number == count)] for number in range(1, count + 1)
+    ]
+    assert all(found["side by side"] == expected for found in jobs[processes])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_cannot_be_gathered_is_said_once(jobs: Found, processes: int) -> None:
+    for found in jobs[processes]:
+        said = found["said"]
+        assert said["even"] == []
+        if processes == 1:
+            assert said["uneven"] == []
+        else:
+            (text,) = said["uneven"]
+            assert text.startswith("a batch of 3 rows is shared by 2 ranks") and "pad_last=True" in text
+        (text,) = said["unmarked"]
+        assert "has no field `valid`: name it in the dataset's fields" in text
+
+
+@pytest.mark.parametrize("processes", [1, 2])
 def test_what_is_gathered_is_each_sample_once(jobs: Found, processes: int) -> None:
     for found in jobs[processes]:
         for cell in found["gathered"].values():

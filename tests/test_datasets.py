@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +347,57 @@ def test_columns_by_name_and_by_dict() -> None:
     one = InMemoryDataset({"left image": [1, 2]}, right=[3, 4], fields=("index", "right", "left image"))
     assert one.fields == ("index", "right", "left image")
     assert [int(value) for value in one[1]] == [1, 4, 2]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<f8", "<M8[s]"])
+def test_an_arrays_fingerprint_is_that_of_its_elements(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they lie in memory; and it is what it was before arrays were hashed in pieces."""
+    monkeypatch.setattr("torchdali.fingerprint._PIECE", 64)
+    base = np.arange(4 * 6 * 10).astype("u1").astype(dtype).reshape(4, 6, 10)
+    for array in (base, base.T, base[:, ::2], base[::-1, :, 3:4], base[2], base[:, 0, 0], base[:0], base[1, 1, 1]):
+        hasher = hashlib.blake2b(digest_size=8)
+        text = f"{array.dtype} {array.shape}".encode()
+        for part in (b"tuple", b"1", type(array).__qualname__.encode(), text, array.tobytes()):
+            hasher.update(len(part).to_bytes(8, "little") + part)
+        assert digest(array) == hasher.hexdigest() == digest(array.copy())
+
+
+def test_a_large_array_is_neither_copied_nor_read_as_a_whole(tmp_path: Path) -> None:
+    """A view of 0.5 GB, and a memmap of 16 GB that has no blocks on disk but one."""
+    tracemalloc.start()
+    view = np.zeros((1 << 20, 1024), "u1")[:, ::2]
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    first = InMemoryDataset(x=view).fingerprint()
+    assert tracemalloc.get_traced_memory()[1] - before < 8 << 20
+    tracemalloc.stop()
+    view[-1, -1] = 1
+    second = InMemoryDataset(x=view).fingerprint()
+    view[-1, -1], view[0, 0] = 0, 1
+    third = InMemoryDataset(x=view).fingerprint()
+    assert len({first, second, third, InMemoryDataset(x=view[1:]).fingerprint()}) == 4
+
+    (tmp_path / "tokens").touch()
+    os.truncate(tmp_path / "tokens", 16 << 30)
+    tokens = np.memmap(tmp_path / "tokens", np.uint16, "r+")
+    empty = InMemoryDataset(token=tokens)
+    loader = DataLoader(empty, 4, shuffle=True, device="cpu")
+    assert loader.state_dict()["dataset"] == empty.fingerprint()
+    tokens[-1] = 7
+    assert InMemoryDataset(token=tokens).fingerprint() != empty.fingerprint()
+    assert InMemoryDataset(token=np.asarray(tokens)).fingerprint() != empty.fingerprint()
+
+
+def test_a_fingerprint_that_is_given() -> None:
+    one, other = (InMemoryDataset(x=values, fingerprint="digits v1") for values in ([1, 2], [3, 4]))
+    assert one.fingerprint() == other.fingerprint() == "2 in memory digits v1"
+    assert DataLoader(one, 1, device="cpu").state_dict()["dataset"] == "2 in memory digits v1"
+    column = InMemoryDataset({"fingerprint": [1, 2]}, x=[3, 4], fingerprint="v2")
+    assert column.fields == ("fingerprint", "x") and column.fingerprint() == "2 in memory v2"
+    with pytest.raises(TypeError, match=r'got list: for a column of this name write InMemoryDataset\({"fingerprint"'):
+        InMemoryDataset(fingerprint=[1, 2])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fingerprint must be a text that says what the data is, got an empty one"):
+        InMemoryDataset(x=[1], fingerprint="")
 
 
 def test_in_memory_refuses() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+import torchdali as td
+from torchdali import distributed
 from torchdali.distributed import Shard, check_device, check_shard, default_num_threads, resolve_device, resolve_shard
 
 from .launcher import finish, start
@@ -123,10 +126,65 @@ def test_check_device_asks_no_gpu() -> None:
     assert check_device("cuda:5") == torch.device("cuda", 5)
 
 
+# Tasks of srun and mpirun
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[int]]]:
+    """Reads a loader as a task of srun or mpirun does: with some variables."""
+    for name in ("SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(distributed, "_warned", set())
+
+    def read(variables: dict[str, Any], **options: Any) -> list[list[int]]:
+        setenv(monkeypatch, **variables)
+        loader = td.DataLoader(td.InMemoryDataset(number=range(4)), 2, device="cpu", **options)
+        return [batch[0].tolist() for batch in loader]
+
+    return read
+
+
+SRUN = {"SLURM_NTASKS": 4, "SLURM_PROCID": 1, "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
+
+
+@pytest.mark.parametrize(
+    ("variables", "begin", "rank"),
+    [
+        (SRUN, r"srun started 4 tasks \(SLURM_NTASKS\)", "SLURM_PROCID"),
+        ({"SLURM_NTASKS": 4}, "srun started 4 tasks", "SLURM_PROCID"),
+        ({"OMPI_COMM_WORLD_SIZE": 2}, "mpirun started 2 tasks", "OMPI_COMM_WORLD_RANK"),
+        ({"PMI_SIZE": 8}, "mpirun started 8 tasks", "PMI_RANK"),
+    ],
+)
+def test_a_task_that_reads_the_whole_dataset_says_so_once(batches, variables, begin, rank) -> None:
+    with pytest.warns(
+        RuntimeWarning, match=rf'{begin}.* write rank=int\(os.environ\["{rank}"\]\), world_size='
+    ) as said:
+        assert batches(variables) == [[0, 1], [2, 3]]  # the rank is never guessed
+    assert len(said) == 1
+    assert batches({}) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "options"),
+    [
+        (SRUN, {"rank": 0, "world_size": 1}),
+        (SRUN | {"WORLD_SIZE": 1}, {}),
+        (SRUN | {"SLURM_NTASKS": 1}, {}),
+        ({"OMPI_COMM_WORLD_SIZE": 1, "PMI_SIZE": "x"}, {}),
+        # The batch script itself is one process.
+        ({"SLURM_NTASKS": 4, "SLURM_PROCID": 0, "SLURM_JOB_ID": 7}, {}),
+    ],
+)
+def test_a_task_that_knows_what_it_reads_is_silent(batches, variables, options) -> None:
+    assert batches(variables, **options) == [[0, 1], [2, 3]]
+
+
 # Threads
 
 
 def test_default_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "cpu_limit", lambda: None)
     cpus = len(os.sched_getaffinity(0))
     assert default_num_threads() == cpus
     setenv(monkeypatch, LOCAL_WORLD_SIZE=2)

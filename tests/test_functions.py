@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import random
+
 import numpy as np
 import nvidia.dali.experimental.dynamic as ndd
 import pytest
@@ -9,7 +12,7 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.rand import Rand
+from torchdali.rand import Key, Rand
 from torchdali.state import Position
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, read_stream
 
@@ -25,6 +28,11 @@ def make(folder):
         return td.DataLoader(td.ImageFolder(folder, fields=fields), transform=transform, **arguments)
 
     return make
+
+
+def of(rand, name, occurrence=0):
+    """The numbers of a step of this name."""
+    return rand.named(Key.STEP, name, occurrence)
 
 
 def decoded(sample):
@@ -55,7 +63,8 @@ def test_the_example(make):
 def test_the_example_turns_each_image_by_its_own_angle(make):
     loader = make(augment, shuffle=False, prefetch_factor=0)
     for images, _, indices in loader:
-        angles = Rand(SEED, Position(0).key, indices.numpy().astype(np.uint64)).child(0).uniform(-10, 10)
+        rand = Rand(SEED, Position(0).key, indices.numpy().astype(np.uint64))
+        angles = of(rand, "augment").uniform(-10, 10)
         assert len(set(angles.tolist())) == len(angles)
         for image, index, angle in zip(images, indices.tolist(), angles.tolist()):
             encoded = np.fromfile(loader.source.path(index), np.uint8)
@@ -88,7 +97,7 @@ def test_numbers_are_those_of_the_samples(make):
     loader = make(numbers, output="dict")
     for epoch in range(2):
         for batch in loader:
-            rand = Rand(SEED, Position(epoch).key, batch["index"].numpy().astype(np.uint64)).child(0)
+            rand = of(Rand(SEED, Position(epoch).key, batch["index"].numpy().astype(np.uint64)), "numbers")
             for name, arguments in DRAWS.items():
                 assert torch.equal(batch[name], torch.from_numpy(getattr(rand, name)(*arguments)))
             assert torch.equal(batch["pair"], torch.from_numpy(rand.uniform(shape=2)))
@@ -120,7 +129,7 @@ def test_numbers_on_the_host(make):
         return {**sample, "image": decoded(sample), "first": ndd.as_batch(first), "second": rand.uniform(2, 3)}
 
     for batch in make(mixed, output="dict"):
-        rand = Rand(SEED, 0, batch["index"].numpy().astype(np.uint64)).child(0)
+        rand = of(Rand(SEED, 0, batch["index"].numpy().astype(np.uint64)), "mixed")
         assert torch.equal(batch["first"], torch.from_numpy(rand.uniform(2, 3)))
         assert torch.equal(batch["second"], torch.from_numpy(rand.uniform(2, 3)))
 
@@ -226,8 +235,8 @@ def test_in_front_in_the_middle_and_at_the_end(make):
     (batch,) = make(transform, shuffle=False, batch_size=22)
     assert shapes == [[(50, 60, 3)] * 22]
     rand = Rand(SEED, 0, np.arange(22))
-    window, _ = crop.make_params(rand.child(3), np.tile([[40, 30]], (22, 1)))
-    flips = flip.make_params(rand.child(4), None)[0]["flip"]
+    window, _ = crop.make_params(of(rand, "RandomCrop"), np.tile([[40, 30]], (22, 1)))
+    flips = flip.make_params(of(rand, "RandomHorizontalFlip"), None)[0]["flip"]
     for image, index in zip(batch[0], batch[2].tolist()):
         encoded = np.fromfile(make(None).source.path(index), np.uint8)
         pixels = np.array(ndd.resize(ndd.resize(ndd.decoders.image(encoded), size=[50, 60]), size=[40, 30]))
@@ -288,7 +297,7 @@ def test_transforms_behind_a_function_that_drops_the_image(make):
 
 
 def test_arrays_are_among_the_fields():
-    """Everything that DALI can hold; numbers and objects travel beside it."""
+    """Everything that DALI can hold; objects travel beside it."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     boxes = [np.full((1 + i % 2, 4), i, np.float32) for i in range(6)]
     dataset = td.InMemoryDataset(image=images, boxes=boxes, name=list("abcdef"), label=np.arange(6))
@@ -302,7 +311,7 @@ def test_arrays_are_among_the_fields():
     for batch, first in zip(loader, (0, 3)):
         assert batch["name"] == list("abcdef")[first : first + 3]
         assert batch["boxes"][:, 0, 0].tolist() == [first + 1, first + 2, first + 3]
-    assert seen[0] == ["boxes", "image"]
+    assert seen[0] == ["boxes", "image", "label"]
 
 
 def test_a_sample_dict_is_the_functions_own(make):
@@ -402,20 +411,24 @@ def test_an_image_left_encoded_in_front_of_a_transform(make, behind, place):
         next(iter(make(T.Compose(steps))))
 
 
-@pytest.mark.parametrize("name", ["label", "index", "boxes"])
+@pytest.mark.parametrize("name", ["path", "boxes"])
 def test_a_field_that_is_not_there(make, name):
     def asks(sample, rand):
         return {**sample, "image": decoded(sample), "double": sample[name] * 2}
 
-    message = f"'{name}' is not among the fields that a transform sees .image.: numbers and objects travel beside DALI"
-    fails_with(make, asks, td.TransformError, message)
-    fails_with(make, asks, KeyError, f"^{message}")  # KeyError's own text would be quoted
+    message = (
+        f"'{name}' is not among the fields that a transform sees .image, label, index.: objects, such as strings, "
+        "travel beside DALI"
+    )
+    fields = ("image", "label", "index", "path")
+    fails_with(make, asks, td.TransformError, message, fields=fields)
+    fails_with(make, asks, KeyError, f"^{message}", fields=fields)  # KeyError's own text would be quoted
 
     def careful(sample, rand):
         assert name not in sample and sample.get(name) is None
         return {**sample, "image": decoded(sample)}
 
-    assert len(list(make(careful))) == 3
+    assert len(list(make(careful, fields=fields))) == 3
 
 
 def test_an_error_of_the_function_itself(make):
@@ -501,10 +514,10 @@ def test_numbers_of_traceable_functions(make):
     for engine in ("eager", "pipeline"):
         for batch in make(T.Compose([traced, traced_behind]), engine=engine, output="dict"):
             rand = Rand(SEED, 0, batch["index"].numpy().astype(np.uint64))
-            second = rand.child(1)
+            second = of(rand, "traced_behind")
             second.uniform(0.5, 2.0)
             assert torch.equal(batch["second"], torch.from_numpy(second.uniform()))
-            child = rand.child(0)
+            child = of(rand, "traced")
             child.uniform(), child.bernoulli(), child.choice(2), child.normal()
             assert torch.equal(batch["pair"], torch.from_numpy(child.uniform(shape=2)))
             assert torch.equal(batch["number"], torch.from_numpy(child.integers(2, 30)).int())
@@ -536,3 +549,447 @@ def test_wrong_returns_of_traceable_functions(make, engine):
         next(iter(make(nothing, engine=engine)))
     with pytest.raises(td.TransformError, match="the field 'image' left the transform still encoded"):
         next(iter(make(encoded, engine=engine)))
+
+
+# Numbers by name
+
+
+@pytest.mark.parametrize("device_part", [False, True], ids=["torch", "DALI"])
+def test_a_step_that_draws_nothing_changes_nothing_after_it(make, device_part):
+    """A flip of probability 0 moves none of the numbers of the steps after it."""
+
+    def function(sample, rand):
+        rand.uniform()
+        return dict(sample)
+
+    last = [function] if device_part else []
+    steps = [T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.RandomVerticalFlip(), *last]
+    for before in ([T.RandomHorizontalFlip(0)], [T.RandomVerticalFlip(0)]):
+        assert_same_stream(lambda: make(T.Compose(steps)), functools.partial(make, T.Compose([*before, *steps])))
+
+
+def test_two_steps_of_one_class_draw_their_own_numbers(make):
+    loaders = [make(T.Compose([T.Resize((8, 8)), *[T.RandomHorizontalFlip()] * n])) for n in (1, 2)]
+    one, two = (torch.cat([batch[0] for batch in loader]) for loader in loaders)
+    again = (one == two).flatten(1).all(1)
+    assert 0 < again.sum() < len(again)  # the second flip turns about half of them back
+
+
+def draws_a(sample, rand):
+    return {**sample, "a": rand.uniform(), "geometry": rand.stream("geometry").uniform(shape=2)}
+
+
+def draws_b(sample, rand):
+    geometry = rand.stream("geometry")
+    first, second = geometry.uniform(shape=2), rand.stream("geometry").uniform()
+    own = ndd.as_batch(rand.stream("other").host.integers(1000))
+    return {**sample, "b": rand.uniform(), "first": first, "second": second, "other": own}
+
+
+def test_functions_in_another_order_draw_the_same(make):
+    """Each is keyed by its name."""
+    start = T.Compose([T.Decode(), T.Resize((8, 8))])
+    assert_same_stream(
+        lambda: make(T.Compose([start, draws_a, draws_b]), output=sorted_fields),
+        lambda: make(T.Compose([start, draws_b, draws_a]), output=sorted_fields),
+    )
+
+
+def sorted_fields(batch):
+    return {name: batch[name] for name in sorted(batch)}
+
+
+def test_streams_are_those_of_the_samples(make):
+    """By (seed, epoch, sample) and the name; the second call under a name is another draw."""
+    loader = make(T.Compose([T.Decode(), T.Resize((8, 8)), draws_a, draws_b]), output="dict")
+    for epoch in range(2):
+        for batch in loader:
+            rand = Rand(SEED, epoch, batch["index"].numpy().astype(np.uint64))
+            geometry = rand.stream("geometry")
+            pair = torch.from_numpy(geometry.uniform(shape=2))
+            assert torch.equal(batch["geometry"], pair) and torch.equal(batch["first"], pair)
+            assert torch.equal(batch["second"], torch.from_numpy(geometry.uniform()))
+            assert torch.equal(batch["other"], torch.from_numpy(rand.stream("other").integers(1000)).int().long())
+            assert not torch.equal(batch["second"], batch["b"])
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_streams_of_traceable_functions(make, engine):
+    @T.traceable
+    def draw(sample, rand, ops):
+        first = rand.stream("geometry").uniform()
+        return {**sample, "own": rand.uniform(), "first": first, "second": rand.stream("geometry").uniform()}
+
+    for batch in make(T.Compose([T.Decode(), T.Resize((8, 8)), draw]), engine=engine, output="dict"):
+        rand = Rand(SEED, 0, batch["index"].numpy().astype(np.uint64))
+        geometry = rand.stream("geometry")
+        assert torch.equal(batch["first"], torch.from_numpy(geometry.uniform()))
+        assert torch.equal(batch["second"], torch.from_numpy(geometry.uniform()))
+        assert torch.equal(batch["own"], torch.from_numpy(of(rand, "draw").uniform()))
+
+
+# Generators of torch and numpy
+
+
+def with_generators(sample, rand):
+    n = rand.num_samples
+    drawn = torch.rand(n, generator=rand.torch)
+    assert rand.torch is rand.torch and rand.numpy is rand.numpy
+    return {
+        **sample,
+        "image": decoded(sample),
+        "torch": ndd.as_batch(drawn.numpy()),
+        "numpy": ndd.as_batch(rand.numpy.random(n)),
+        "named": ndd.as_batch(rand.stream("noise").numpy.random(n)),
+    }
+
+
+def test_generators_of_torch_and_numpy_follow_the_stream(make):
+    """Equal in every engine and after a resume; other numbers in each batch, epoch and rank."""
+
+    def loader(**arguments):
+        return make(with_generators, **arguments)
+
+    assert_same_stream(loader, lambda: loader(prefetch_factor=0), lambda: loader(engine="debug"), epochs=2)
+    assert_resumes_exactly(loader, epochs=2)
+    whole = loader(output="dict")
+    batches = [*whole, *whole, *loader(output="dict", rank=1, world_size=2)]
+    for name in ("torch", "numpy", "named"):
+        values = torch.cat([batch[name] for batch in batches])
+        assert len(values.unique()) == len(values)
+    assert not set(batches[0]["numpy"].tolist()) & set(batches[0]["named"].tolist())
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "epoch", "step"])
+def test_what_would_freeze_in_a_traceable_function(make, name):
+    @T.traceable
+    def stateful(sample, rand, ops):
+        getattr(rand, name)
+        return dict(sample)
+
+    with pytest.raises(td.TransformError, match=f"rand.{name} has no place in a traceable function"):
+        next(iter(make(T.Compose([T.Decode(), stateful]))))
+
+
+# Global generators
+
+
+def moves_torch(sample, rand):
+    return {**sample, "image": decoded(sample), "x": ndd.as_batch(torch.rand(rand.num_samples).numpy())}
+
+
+def moves_numpy(sample, rand):
+    return {**sample, "image": decoded(sample), "x": ndd.as_batch(np.random.rand(rand.num_samples))}
+
+
+def moves_python(sample, rand):
+    values = [random.random() for _ in range(rand.num_samples)]
+    return {**sample, "image": decoded(sample), "x": ndd.as_batch(values)}
+
+
+@pytest.mark.parametrize(
+    ("function", "which"), [(moves_torch, "torch"), (moves_numpy, "np.random"), (moves_python, "random")]
+)
+def test_a_function_that_moves_a_global_generator(make, function, which):
+    """It is warned about with its first batch, once; in the caller's thread the generators are seeded for it."""
+    loader = make(function)
+    message = f"the transform {function.__name__} draws from the global generator of {which}, which gives other .* rand"
+    with pytest.warns(RuntimeWarning, match=message) as caught:
+        next(iter(loader))
+    assert len(caught) == 1
+    assert len(list(loader)) == len(list(loader)) == 3  # warnings are errors here
+
+    def inline(**arguments):
+        return make(function, **({"prefetch_factor": 0} | arguments))
+
+    assert_same_stream(inline, lambda: inline(prefetch_factor=2, engine="debug"), epochs=2)
+    assert_resumes_exactly(inline, epochs=2)
+    whole = inline(output="dict")
+    values = torch.cat([batch["x"] for batch in [*whole, *whole]])
+    assert len(values.unique()) == len(values)
+
+
+@pytest.mark.parametrize("arguments", [dict(), dict(prefetch_factor=0), dict(engine="debug")], ids=str)
+def test_the_callers_global_generators_are_left_alone(make, arguments):
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)
+    expected = random.random(), np.random.rand(), torch.rand(1).item()
+    random.seed(3), np.random.seed(3), torch.manual_seed(3)
+    for _ in make(with_ndd_rng, **arguments):
+        pass
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+    if arguments:
+        random.seed(3), np.random.seed(3), torch.manual_seed(3)
+        for function in (moves_torch, moves_numpy, moves_python):
+            assert len(list(make(function, **arguments))) == 3
+        assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+
+
+def test_a_traceable_function_that_moves_a_global_generator(make):
+    @T.traceable
+    def frozen(sample, rand, ops):
+        return {**sample, "image": ops.rotate(sample["image"], angle=float(torch.rand(())))}
+
+    for engine in ("eager", "pipeline"):
+        with pytest.warns(RuntimeWarning, match="the transform frozen draws from the global generator of torch"):
+            next(iter(make(T.Compose([T.Decode(), T.Resize((8, 8)), frozen]), engine=engine)))
+
+
+OWN = ndd.random.RNG(seed=5)
+
+
+def uses_its_own(sample, rand):
+    return {**sample, "image": ndd.noise.gaussian(decoded(sample), stddev=20.0, rng=OWN)}
+
+
+class Noise:
+    def __init__(self):
+        self.rng = ndd.random.RNG(seed=5)
+
+    def __call__(self, sample, rand):
+        return {**sample, "image": ndd.noise.gaussian(decoded(sample), stddev=20.0, rng=self.rng)}
+
+    def method(self, sample, rand):
+        return self(sample, rand)
+
+
+def closure():
+    def inside(sample, rand):
+        return {**sample, "image": ndd.noise.gaussian(decoded(sample), stddev=20.0, rng=rng)}
+
+    rng = ndd.random.RNG(seed=5)
+    return inside
+
+
+def by_default(sample, rand, rng=OWN):
+    return {**sample, "image": ndd.noise.gaussian(decoded(sample), stddev=20.0, rng=rng)}
+
+
+def test_a_function_that_holds_a_generator_of_dali(make):
+    functions = [
+        (uses_its_own, "OWN"),
+        (Noise(), "rng"),
+        (Noise().method, "rng"),
+        (closure(), "rng"),
+        (by_default, "rng"),
+        (functools.partial(by_default, rng=ndd.random.RNG(seed=1)), "rng"),
+    ]
+    for function, name in functions:
+        loader = make(function)
+        with pytest.warns(
+            RuntimeWarning, match=f"holds the generator {name}, which gives .* draw from rand.ndd"
+        ) as all:
+            next(iter(loader))
+        assert len(all) == 1
+        assert len(list(loader)) == 3
+
+
+def test_a_registered_generator_goes_on_with_the_state(make):
+    """In the caller's thread a function may keep a generator of its own, if the state holds it."""
+
+    def loader():
+        noise = Noise()
+        loader = make(noise, prefetch_factor=0)
+        loader.register("noise", noise.rng)
+        return loader
+
+    assert_resumes_exactly(loader, epochs=2)
+
+
+# The epoch and the step
+
+
+def tells(sample, rand):
+    n = rand.num_samples
+    return {
+        **sample,
+        "image": decoded(sample),
+        "epoch": ndd.as_batch([rand.epoch] * n),
+        "step": ndd.as_batch([rand.step] * n),
+    }
+
+
+def test_functions_know_the_epoch_and_the_step(make):
+    def seen(loader):
+        return [(batch["epoch"].unique().item(), batch["step"].unique().item()) for batch in loader]
+
+    loader = make(tells, output="dict")
+    assert [seen(loader) for _ in range(2)] == [[(0, 0), (0, 1), (0, 2)], [(1, 0), (1, 1), (1, 2)]]
+    loader.set_epoch(7)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    resumed = make(tells, output="dict", prefetch_factor=0)
+    resumed.load_state_dict(state)
+    assert seen(resumed) == [(7, 1), (7, 2)]
+    ranks = make(tells, output="dict", rank=1, world_size=2, batch_size=4)
+    ranks.load_state_dict(state)
+    assert seen(ranks) == [(7, 1), (7, 2)]
+    images = make(None).dataset
+    sampler = td.samplers.LengthBucketSampler([1] * 22, batch_size=4)
+    batches = td.DataLoader(images, sampler=sampler, transform=tells, output="dict", device="cpu")
+    assert seen(batches) == [(0, number) for number in range(6)]
+
+
+# Types of fields
+
+
+def ragged_boxes(n=24, fields=None):
+    """Every third batch of four has boxes of one number; the images are of one size."""
+    boxes = [np.full((1 + i % (1 + 2 * (i // 4 % 3 != 1)), 4), i, np.float32) for i in range(n)]
+    images = np.zeros((n, 4, 4, 3), np.uint8)
+    return td.InMemoryDataset(image=images, boxes=boxes, label=np.arange(n))
+
+
+def load_boxes(transform, **options):
+    return td.DataLoader(ragged_boxes(), 4, transform=transform, device="cpu", output="dict", **options)
+
+
+def moves(sample, rand):
+    return {**sample, "boxes": sample["boxes"] + 1.0}
+
+
+@pytest.mark.parametrize("engine", ["eager", "debug"])
+def test_a_ragged_field_of_the_dataset_stays_padded(engine):
+    """Whether a batch's samples happen to be alike or not, and whatever a function does."""
+    for transform in (moves, lambda sample, rand: dict(sample), None):
+        for batch in load_boxes(transform, engine=engine):
+            assert "boxes_sizes" in batch and "image_sizes" not in batch
+
+
+def adds(first_ragged):
+    def adds(sample, rand):
+        n = rand.num_samples
+        alike = (rand.step == 0) != first_ragged
+        return {**sample, "more": ndd.as_batch([np.zeros(2 if alike else 1 + i, np.float32) for i in range(n)])}
+
+    return adds
+
+
+def test_the_first_batch_settles_the_type_of_an_added_field():
+    for batch in load_boxes(adds(first_ragged=True)):
+        assert "more_sizes" in batch
+    loader = load_boxes(adds(first_ragged=False))
+    iterator = iter(loader)
+    assert "more_sizes" not in next(iterator)
+    with pytest.raises(td.TransformError) as error:
+        next(iterator)
+    assert str(error.value) == (
+        "the samples of the field 'more' must have one shape, since those of the first batch had one, and a "
+        "later batch has [1] and [2]: write ragged=['more'] at the DataLoader, which gives Padded in every batch, or "
+        "make them of one shape in the transform"
+    )
+    for batch in load_boxes(adds(first_ragged=False), ragged=["more"]):
+        assert "more_sizes" in batch
+
+
+def test_options_settle_a_fields_type():
+    for batch in load_boxes(moves, ragged=["image"]):
+        assert batch["image_sizes"].tolist() == [[4, 4]] * 4
+    for batch in load_boxes(None, ragged=["image"]):
+        assert batch["image_sizes"].tolist() == [[4, 4]] * 4
+    same = td.InMemoryDataset(boxes=[np.zeros((2, 4), np.float32)] * 4, label=np.arange(4))
+    for transform in (moves, None):
+        (batch,) = td.DataLoader(same, 4, transform=transform, device="cpu", output="dict", uniform=["boxes"])
+        assert batch["boxes"].shape == (4, 2, 4) and "boxes_sizes" not in batch
+    for transform in (moves, None):
+        with pytest.raises(
+            td.TransformError, match=r"'boxes' must have one shape, since uniform= names it, .* ragged="
+        ):
+            list(load_boxes(transform, uniform=["boxes"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(ragged=["nothing"]), ValueError, "ragged must name fields of images or arrays .image, boxes., got 'noth"),
+        (
+            dict(uniform=["label"]),
+            ValueError,
+            "uniform must name fields of images or arrays .image, boxes., got 'label'",
+        ),
+        (dict(ragged="boxes"), TypeError, r"ragged must be a list of names, got 'boxes': write \['boxes'\]"),
+        (dict(uniform=[3]), TypeError, r"uniform must be a list of names, got \[3\]"),
+        (dict(uniform=["boxes"], ragged=["boxes"]), ValueError, "ragged and uniform exclude each other, .* 'boxes'"),
+    ],
+    ids=str,
+)
+def test_wrong_names_of_ragged_fields(options, error, message):
+    with pytest.raises(error, match=message):
+        load_boxes(None, **options)
+
+
+# Labels, and other samples of the batch
+
+
+@T.traceable
+def doubles(sample, rand, ops):
+    return {**sample, "label": sample["label"] * 2, "more": sample["index"] + 1}
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+def test_numbers_are_batches(make, engine):
+    """Labels and indexes go through functions, with their dtypes; those that a function leaves out stay."""
+    transform = T.Compose([T.Decode(), T.Resize((8, 8)), doubles])
+    fields = ("image", "label", "index", "valid")
+    for batch in make(transform, fields, engine=engine, output="dict", pad_value=-1, pad_last=True):
+        index = batch["index"]
+        assert torch.equal(batch["label"], index // 11 * 2) and torch.equal(batch["more"], index + 1)
+        assert batch["index"].dtype == batch["label"].dtype == torch.int64 and batch["valid"].dtype == torch.bool
+
+    def hot(sample, rand):
+        return {"image": decoded(sample), "label": ndd.one_hot(sample["label"], num_classes=2)}
+
+    for _, label, index in make(hot):
+        assert torch.equal(label, torch.nn.functional.one_hot(index // 11, 2).float())
+
+
+def test_mixup(make):
+    """Images and labels of other samples of the batch, in the form that works in DALI 2.4."""
+
+    def mixup(sample, rand):
+        order = rand.numpy.permutation(rand.num_samples)
+        image, label = decoded(sample), ndd.one_hot(sample["label"], num_classes=22)
+        others = ndd.as_batch([image.tensors[int(i)] for i in order])
+        labels = ndd.as_batch([label.tensors[int(i)] for i in order])
+        mixed = ndd.cast(ndd.cast(image, dtype=ndd.float32) * 0.75 + others * 0.25, dtype=ndd.float32)
+        return {**sample, "image": mixed, "label": label * 0.75 + labels * 0.25, "order": ndd.as_batch(order)}
+
+    for batch in make(mixup, output="dict"):
+        plain = make(lambda sample, rand: {**sample, "image": decoded(sample)}, output="dict")
+        images = {int(i): image for other in plain for i, image in zip(other["index"], other["image"])}
+        mine = torch.stack([images[int(i)] for i in batch["index"]]).float()
+        assert torch.allclose(batch["image"], 0.75 * mine + 0.25 * mine[batch["order"]], atol=1e-3)
+        hot = torch.nn.functional.one_hot(batch["index"] // 11, 22).float()
+        assert torch.allclose(batch["label"], 0.75 * hot + 0.25 * hot[batch["order"]])
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        lambda batch: batch.select([1, 0]),
+        lambda batch: batch.select(slice(1, 2)),
+        lambda batch: batch.tensors[[1, 0]],
+        lambda batch: batch.tensors[1:2],
+    ],
+    ids=["select list", "select slice", "tensors list", "tensors slice"],
+)
+def test_selections_that_dali_gets_wrong(make, selection):
+    """They give all samples unchanged, and raise here instead, with what to write."""
+
+    def mixes(sample, rand):
+        return {**sample, "image": decoded(sample), "other": selection(sample["label"])}
+
+    with pytest.raises(
+        TypeError, match=r"gives all samples unchanged in DALI 2.4, .* write ndd.as_batch\(\[batch.tens"
+    ):
+        next(iter(make(mixes)))
+    batch = ndd.as_batch(np.arange(3))
+    assert [int(np.asarray(tensor)) for tensor in batch.tensors] == [0, 1, 2]
+    assert int(np.asarray(batch.select(1))) == 1 and batch.select(...) is batch and len(batch.tensors[:]) == 3
+
+
+def test_dali_still_gets_selections_wrong():
+    """Where this fails, the guard in `_dali` can go."""
+    batch = ndd.as_batch(np.arange(3))
+    chosen = type(batch.tensors)(batch, [2, 0])
+    assert ndd.as_batch(chosen).batch_size == 3

@@ -7,7 +7,9 @@ import itertools
 import json
 import os
 import random
+import re
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -191,8 +193,8 @@ def test_the_state_is_nested_and_plain():
         "turn": 1,
         "rank": None,
         "workers": [
-            {"taken": 16, "state": {"at": 16}, "ended": False},
-            {"taken": 8, "state": {"at": 8}, "ended": False},
+            {"taken": 16, "state": {"at": 16}, "ended": False, "asked": False},
+            {"taken": 8, "state": {"at": 8}, "ended": False, "asked": False},
         ],
     }
     file = io.BytesIO()
@@ -218,12 +220,16 @@ def test_the_state_follows_the_batches_and_not_the_workers():
 
 @pytest.mark.processes
 def test_no_place_for_a_state():
-    with loader(S.StatefulStream(), 2) as one:
+    with loader(S.SharedStatefulStream(), 2) as one:
         next(iter(one))
         state = one.state_dict()
     for count in (0, 3):
-        with pytest.raises(StateMismatchError, match=f"num_workers: expected {max(count, 1)}, got 2"):
-            loader(S.StatefulStream(), count).load_state_dict(state)
+        match = f"num_workers: expected {max(count, 1)}, got 2: the dataset shares itself .* write num_workers=2"
+        with pytest.raises(StateMismatchError, match=match):
+            loader(S.SharedStatefulStream(), count).load_state_dict(state)
+    with loader(S.StatefulStream(), 2) as one:
+        next(iter(one))
+        state = one.state_dict()
     with pytest.raises(StateMismatchError, match="expected the rank, or None"):
         whole = {name: value for name, value in json.loads(state["iterable"]).items() if name != "rank"}
         loader(S.StatefulStream(), 2).load_state_dict(state | {"iterable": whole})
@@ -507,7 +513,7 @@ def test_drop_last_gives_all_ranks_as_many_batches(n, num_workers):
 
 
 @pytest.mark.processes
-def test_a_worker_without_samples_is_no_error_and_no_sample_at_all_is_one():
+def test_a_worker_without_samples_is_no_error_nor_is_no_sample_at_all():
     class Late(torch.utils.data.IterableDataset[int]):
         def __iter__(self) -> Any:
             info = torch.utils.data.get_worker_info()
@@ -515,8 +521,7 @@ def test_a_worker_without_samples_is_no_error_and_no_sample_at_all_is_one():
 
     with loader(Late(), 2) as one:
         assert flat(one) == list(range(5))
-    with pytest.raises(ValueError, match="the iterable is empty"):
-        list(loader(S.Stream(0), 2))
+    assert list(loader(S.Stream(0), 2)) == []
 
 
 def test_a_state_is_the_callers():
@@ -567,3 +572,409 @@ def test_workers_that_are_given_their_parts_when_they_start(num_workers):
     with loader(Range(), num_workers, worker_init_fn=set_part, persistent_workers=True) as one:
         for _ in range(2):
             assert sorted(flat(one)) == list(range(N))
+
+
+# Exactness: decided once, carried over
+
+
+class Asks(torch.utils.data.IterableDataset[Any]):
+    """A generator that shares itself among workers, inside its body, and draws numbers; with a state."""
+
+    def __init__(self, n: int = 40, empty: int | None = None) -> None:
+        self.n, self.at, self.empty = n, 0, empty
+
+    def __iter__(self) -> Any:
+        info = torch.utils.data.get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        for index in range(worker, 0 if worker == self.empty else self.n, workers)[self.at :]:
+            self.at += 1
+            yield index, random.random(), np.random.rand()
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class AsksWithoutState(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, n: int = 40, empty: int | None = None) -> None:
+        self.inner = Asks(n, empty)
+
+    def __iter__(self) -> Any:
+        return iter(self.inner)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("empty", [None, 0])
+@pytest.mark.parametrize("cls", [Asks, AsksWithoutState])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_a_generator_that_asks_inside_resumes_with_its_numbers(cls, empty, num_workers):
+    if num_workers or empty is None:
+        assert_resumes_exactly(lambda: loader(cls(23, empty), num_workers), every=2)
+
+
+@pytest.mark.processes
+def test_each_workers_first_sample_has_its_own_numbers():
+    with loader(Asks(), 2, persistent_workers=True) as one:
+        drawn = [value for _ in range(2) for batch in one for value in batch[1].tolist()]
+    assert len(set(drawn)) == len(drawn) == 80
+
+
+class Counts(torch.utils.data.IterableDataset[Any]):
+    """It counts its passes by itself, in its state too where it has one."""
+
+    def __init__(self, n: int = 8) -> None:
+        self.n, self.at, self.epoch = n, 0, -1
+
+    def __iter__(self) -> Any:
+        if not self.at:
+            self.epoch += 1
+        while self.at < self.n:
+            self.at += 1
+            yield self.epoch, self.at - 1
+        self.at = 0
+
+
+class CountsInItsState(Counts):
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at, "epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at, self.epoch = state["at"], state["epoch"]
+
+
+def tags(one: td.DataLoader, epochs: int) -> list[set[int]]:
+    return [{tag for batch in one for tag in batch[0].tolist()} for _ in range(epochs)]
+
+
+MODES = [{}, {"num_workers": 1}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}]
+
+
+@pytest.mark.parametrize("options", MODES, ids=str)
+@pytest.mark.parametrize("cls", [Counts, CountsInItsState])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_a_datasets_own_epoch_counter_goes_on(cls, options):
+    """In each mode as in torch with 0 workers, over boundaries, and after a resume at any place."""
+    with loader(cls(), **options, batch_size=3) as one:
+        assert one.source.fields and tags(one, 3) == [{0}, {1}, {2}]
+        boundary = json.loads(json.dumps(one.state_dict()))
+        batches = iter(one)
+        next(batches)
+        middle = one.state_dict()
+        list(batches)
+        assert tags(one, 1) == [{4}]
+    for state, expected in ((boundary, [{3}, {4}]), (middle, [{3}, {4}])):
+        with loader(cls(), **options, batch_size=3) as one:
+            one.load_state_dict(state)
+            assert tags(one, 2) == expected
+    with loader(cls(), **options, batch_size=3) as one:
+        tags(one, 1)
+        one.load_state_dict(boundary)
+        assert tags(one, 2) == [{3}, {4}]
+
+
+# torchdata's protocol
+
+
+class Walk:
+    """An iterator that has the state, which its dataset has not."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.at = n, 0
+
+    def __iter__(self) -> Walk:
+        return self
+
+    def __next__(self) -> int:
+        if self.at == self.n:
+            raise StopIteration
+        self.at += 1
+        return self.at - 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"walked": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["walked"]
+
+
+class Walked(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return Walk(N)
+
+
+class OnlyAfterIter(torch.utils.data.IterableDataset[int]):
+    """Before `iter` there is no state, and none can be loaded."""
+
+    walk: Any = None
+
+    def __iter__(self) -> Any:
+        self.walk = Walk(N)
+        return self
+
+    def __next__(self) -> int:
+        return next(self.walk)
+
+    def state_dict(self) -> Any:
+        return self.walk.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.walk.load_state_dict(state)
+
+
+class BeginsAnew(Walk, torch.utils.data.IterableDataset[int]):
+    """Its own iterator, which begins anew with `iter`."""
+
+    def __init__(self) -> None:
+        super().__init__(N)
+
+    def __iter__(self) -> Any:
+        self.at = 0
+        return self
+
+
+class Exhausted(Walk, torch.utils.data.IterableDataset[int]):
+    """Its own iterator, which gives nothing more after its end, whoever asks."""
+
+    def __init__(self) -> None:
+        super().__init__(N)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}], ids=str)
+@pytest.mark.parametrize("cls", [Walked, OnlyAfterIter, BeginsAnew, Exhausted])
+def test_torchdatas_protocol(cls, options):
+    assert_resumes_exactly(lambda: loader(cls(), **options), every=2)
+    with loader(cls(), **options) as one:
+        assert sorted(flat(one)) == list(range(N))
+        state = one.state_dict()
+        assert sorted(flat(one)) == list(range(N))
+        one.load_state_dict(state)  # into objects that are exhausted
+        assert sorted(flat(one)) == list(range(N)) and one.epoch == 2
+
+
+# Replays
+
+
+class OwnShuffle(torch.utils.data.IterableDataset[int]):
+    """A shuffle by a generator that nothing seeds."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+
+    def __iter__(self) -> Any:
+        order = list(range(N))
+        random.Random(self.seed).shuffle(order)
+        yield from order
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_a_replay_of_other_samples_is_refused(num_workers):
+    _, state = consumed(OwnShuffle(), 3, num_workers)
+    with loader(OwnShuffle(), num_workers) as one:
+        one.load_state_dict(state)
+        with pytest.raises(StateMismatchError, match=r"OwnShuffle to give the same \d+ samples again.* strict=False"):
+            next(iter(one))
+        one.load_state_dict(state, strict=False)
+        assert len(flat(one)) == N - 12
+    _, state = consumed(OwnShuffle(7), 3, num_workers)
+    assert consumed(OwnShuffle(7), 9, num_workers, state)[0]
+    with loader(OwnShuffle(8), num_workers) as one, pytest.raises(StateMismatchError):
+        one.load_state_dict(state)
+        next(iter(one))
+
+
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_a_replay_that_ends_early_is_refused():
+    _, state = consumed(S.Stream(), 3, 0)
+    with loader(S.Stream(9)) as one, pytest.raises(StateMismatchError, match="and it ended after 9"):
+        one.load_state_dict(state)
+        next(iter(one))
+
+
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")  # its files
+def test_webdatasets_shuffle(tmp_path):
+    """It takes its seed from the time, and is refused; told to take a seed, it goes on."""
+    wds = pytest.importorskip("webdataset")
+    with wds.TarWriter(str(tmp_path / "0.tar")) as out:
+        for number in range(N):
+            out.write({"__key__": f"{number:03d}", "cls": str(number)})
+
+    def make(**seeded: Any) -> Any:
+        data = wds.WebDataset(str(tmp_path / "0.tar"), shardshuffle=False).shuffle(20, **seeded)
+        return data.decode().to_tuple("cls")
+
+    _, state = consumed(make(), 3, 0)
+    with loader(make()) as one, pytest.raises(StateMismatchError, match="take its randomness from"):
+        one.load_state_dict(state)
+        next(iter(one))
+    seen, state = consumed(make(seed=5), 3, 0)
+    assert sorted(seen + consumed(make(seed=5), 9, 0, state)[0]) == list(range(N))
+
+
+# Another number of workers
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("cls", [S.Stream, S.StatefulStream])
+@pytest.mark.parametrize(("before", "after", "steps"), [(2, 0, 3), (2, 3, 4), (0, 2, 2), (3, 2, 7), (2, 1, 6)])
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
+def test_another_number_of_workers_in_mid_epoch(cls, before, after, steps):
+    """Each sample once, with the numbers that it would have had."""
+
+    def pairs(batches: Any) -> list[tuple[int, float]]:
+        return [pair for batch in batches for pair in zip(batch[0].tolist(), batch[1].tolist(), strict=True)]
+
+    with loader(cls(40), before) as one:
+        whole = sorted(pairs(one))
+    with loader(cls(40), before) as one:
+        batches = iter(one)
+        seen = pairs(itertools.islice(batches, steps))
+        state = json.loads(json.dumps(one.state_dict()))
+        del batches
+    with loader(cls(40), after) as one:
+        one.load_state_dict(state)
+        batches = iter(one)
+        more = pairs(itertools.islice(batches, 1))
+        again = one.state_dict()
+        rest = more + pairs(batches)
+    assert sorted(seen + rest) == whole
+    with loader(cls(40), after) as one:  # in the samples that the others had in part, too
+        one.load_state_dict(again)
+        assert sorted(seen + more + pairs(one)) == whole
+
+
+# What an iterable may be
+
+
+class Anew:
+    """DALI's way to write an iterator: `__iter__` begins anew."""
+
+    def __iter__(self) -> Any:
+        self.at = 0
+        return self
+
+    def __next__(self) -> int:
+        if self.at == N:
+            raise StopIteration
+        self.at += 1
+        return self.at - 1
+
+
+class Once(Anew):
+    """One that does not."""
+
+    at = 0
+
+    def __iter__(self) -> Any:
+        return self
+
+
+class NeedsArguments:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Any:
+        return iter(range(self.n))
+
+
+def needs_arguments(n: int) -> Any:
+    yield from range(n)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("what", [Anew, Anew(), lambda: range(N), NeedsArguments(N), list(range(N))])
+def test_what_an_iterable_may_be(what, num_workers):
+    with loader(td.IterableSource(what), num_workers) as one:
+        for _ in range(2):
+            assert sorted(flat(one)) == list(range(N))
+
+
+def test_what_to_write_for_other_things():
+    with pytest.raises(TypeError, match=r"NeedsArguments is called .* write IterableSource\(NeedsArguments\(...\)\)"):
+        td.IterableSource(NeedsArguments)
+    with pytest.raises(TypeError, match=r"write IterableSource\(lambda: needs_arguments\(...\)\)"):
+        td.IterableSource(needs_arguments)
+    for once in (iter([1]), map(int, "12"), (i for i in range(3)), itertools.count()):
+        with pytest.raises(TypeError, match="can be iterated only once: write the function that makes it"):
+            td.IterableSource(once)
+    with (
+        loader(td.IterableSource(lambda: 3)) as one,
+        pytest.raises(TypeError, match="must return an iterable, got int"),
+    ):
+        next(iter(one))
+    with loader(td.IterableSource(Once())) as one:
+        assert flat(one) == list(range(N))
+        with pytest.warns(RuntimeWarning, match="Once gave no sample in epoch 1, .* write the function that makes it"):
+            assert flat(one) == []
+
+
+# Its length
+
+
+class Sized(S.Stream):
+    def __init__(self, n: int, said: int) -> None:
+        super().__init__(n)
+        self.said = said
+
+    def __len__(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterable_may_have_a_length(num_workers, drop_last):
+    for rank in range(2):
+        with loader(Sized(N, N), num_workers, drop_last=drop_last, rank=rank, world_size=2) as one:
+            told = len(one)
+            if rank or not drop_last:
+                assert len(list(one)) == told
+    with loader(Sized(N, N), num_workers) as one:
+        assert len(one) == 6 == len(list(one)) and one.state_dict()["num_samples"] == -1
+
+
+def test_a_length_that_lies_is_warned_about_as_in_torch():
+    theirs = torch.utils.data.DataLoader(Sized(N, 5), 4)
+    with loader(Sized(N, 5)) as one:
+        assert len(one) == len(theirs) == 2
+        for each in (theirs, one):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert len(list(each)) == 6
+            assert re.search(
+                r"Length of IterableDataset .* was reported to be \d.*len\(dataloader\)", str(caught[0].message)
+            )
+    with loader(Sized(N, 5)) as one:
+        assert sum(1 for _ in one) == 6  # list() would ask for it
+    with loader(Sized(N, 99)) as one:
+        assert len(one) == 25 and len(list(one)) == 6
+
+
+# The first sample
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_failing_first_sample_is_a_bad_sample_like_any_other(num_workers):
+    class Faulty(Anew):
+        def __next__(self) -> int:
+            number = super().__next__()
+            if number in (0, 1, 6):
+                raise LookupError(f"sample {number} is lost")
+            return number
+
+    with loader(td.IterableSource(Faulty()), num_workers) as one:
+        for _ in range(2):
+            batches, lost = iter(one), []
+            got = []
+            for _ in range(9):
+                try:
+                    got.append(next(batches).tolist())
+                except LookupError as error:
+                    lost.append(str(error))
+                except StopIteration:
+                    break
+            assert lost == [f"sample {number} is lost" for number in (0, 1, 6)]
+            assert [n for batch in got for n in batch] == [n for n in range(N) if n not in (0, 1, 6)]

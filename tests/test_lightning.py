@@ -149,6 +149,32 @@ def test_the_other_package(folder, tmp_path):
     assert fresh == read(tmp_path / "lightning")
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"sampler": range(21, -1, -1)}])
+def test_overfitting_takes_the_same_batches_in_each_epoch(options, package, folder, tmp_path):
+    """The module shuffles by default; its loaders do it again where the next Trainer does not overfit."""
+    data = module(folder, **options)
+    fit({"datamodule": data}, tmp_path / "log", package, overfit_batches=2)
+    assert ids(read(tmp_path / "log")) == [(epoch, list(range(at, at + 4))) for epoch in (0, 1) for at in (0, 4)]
+    fit({"datamodule": data}, tmp_path / "whole", package)
+    order = [i for _, batch in ids(read(tmp_path / "whole"))[:STEPS] for i in batch]
+    assert sorted(order) == list(range(N)) and order != list(range(N))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_overfitting_with_loaders(package, folder, tmp_path):
+    """A loader can't be made again without its shuffling, and says what to write."""
+    ordered = {**CLIENTS["loader"](folder), "train_dataloaders": loader(folder, shuffle=False)}
+    fit(ordered, tmp_path / "log", package, overfit_batches=2)
+    assert ids(read(tmp_path / "log")) == [(epoch, list(range(at, at + 4))) for epoch in (0, 1) for at in (0, 4)]
+    for options in ({}, {"shuffle": False, "sampler": range(22)}):
+        shuffled = {**ordered, "train_dataloaders": loader(folder, **options)}
+        with pytest.raises(
+            ValueError, match=r"overfit_batches takes the same batches .* without shuffle=True and sampler="
+        ):
+            fit(shuffled, tmp_path / "not", package, overfit_batches=2)
+
+
 class Reading(DataModule):
     """Several datasets, read in a mode of Lightning's."""
 

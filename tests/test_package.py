@@ -23,19 +23,20 @@ PACKAGE = ROOT / "torchdali"
 GROUPS = {
     "values": "errors checks progress batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
-    "placement": "distributed agreement storage paths",
-    "order": "state order drawn",
+    "placement": "cgroup distributed agreement storage paths",
+    "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
-    "source": "options source collate buffers prefetch",
+    "source": "options source collate buffers prefetch listeners",
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "option iterator loader",
+    "loader": "registered option iterator loader",
     "tools": "interop.* packing lightning configs testing",
     "package": "torchdali",
+    "command line": "commands.* __main__",
 }
 
 

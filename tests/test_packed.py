@@ -130,20 +130,19 @@ def test_every_kind_of_value_comes_back(tmp_path):
     """Of a dataset of Python code, as epoch 0 of seed 0 makes it; its own images are files, and are decoded."""
     packed = td.pack(S.Plain(), tmp_path / "pack", shard_bytes=1)
     kinds = {"image": "image", "index_": "number", "text": "object", "ragged": "array", "fixed": "array"}
-    assert kinds.items() <= packed.kinds.items() and packed.decoded
+    assert kinds.items() <= packed.kinds.items()
     options: dict[str, Any] = dict(seed=0, shuffle=False, output="dict")
     first = assert_same_stream(lambda: loader(S.Plain(), **options), lambda: loader(packed, **options))
     assert [len(step.samples) for step in first] == [5, 5, 5, 5, 3]
 
 
-def test_decoded_images_stay_as_they_are(tmp_path):
-    """They draw as pixels do, and not as files."""
+def test_decoded_images_and_objects_stay_as_they_are(tmp_path):
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (30 + i, 40, 1), dtype=np.uint8) for i in range(7)]
     nested = [{"box": [i, 0.5], "name": f"é{i}", "none": None} for i in range(7)]
     dataset = td.InMemoryDataset(image=images, nested=nested, flag=np.arange(7) > 3, matrix=np.zeros((7, 2, 0)))
     packed = td.pack(dataset, tmp_path)
-    assert packed.fingerprint() == dataset.fingerprint() and not packed.decoded
+    assert packed.fingerprint() == dataset.fingerprint()
     assert_same_stream(lambda: loader(dataset, T.RandomCrop(20)), lambda: loader(packed, T.RandomCrop(20)), epochs=2)
 
 
@@ -326,7 +325,7 @@ def test_a_damaged_index(packed, tmp_path):
     folder = copy_of(packed, tmp_path)
     index = folder / "pack.json"
     text = index.read_text()
-    for broken in (text[:100], text.replace('"decoded": true', '"decoded": false'), "[]", ""):
+    for broken in (text[:100], text.replace('"kind": "number"', '"kind": "array"'), "[]", ""):
         index.write_text(broken)
         with pytest.raises(ValueError, match=r"pack.json is damaged: delete the folder, and pack the dataset again"):
             td.Packed(folder)

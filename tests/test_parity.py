@@ -15,7 +15,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 import torchdali as td
 from torchdali import transforms as T
-from torchdali.rand import Rand
+from torchdali.rand import Key, Rand
 from torchdali.state import Position
 
 DATA = Path(__file__).parent / "data"
@@ -60,8 +60,8 @@ def decode(path):
 
 
 def rand_of(index, step, epoch=0):
-    """The random numbers that step `step` of a loader's plan (step 0 decodes) draws for an unshuffled sample."""
-    return Rand(SEED, Position(epoch).key, np.array([index], np.uint64)).child(step)
+    """The random numbers that a step of this name draws for an unshuffled sample."""
+    return Rand(SEED, Position(epoch).key, np.array([index], np.uint64)).named(Key.STEP, step)
 
 
 def size_of(image):
@@ -109,9 +109,9 @@ def test_imagenet_training(epoch):
     pairs = zip(PHOTOS, images_of(plain), images_of(normalised), strict=True)
     for index, (path, image, floats) in enumerate(pairs):
         whole = decode(path)
-        start, shape = steps[0].windows(rand_of(index, 1, epoch), size_of(whole))
+        start, shape = steps[0].windows(rand_of(index, "RandomResizedCrop", epoch), size_of(whole))
         theirs = F.resized_crop(whole, *start[0].tolist(), *shape[0].tolist(), [224, 224], antialias=True)
-        if steps[1].make_params(rand_of(index, 2, epoch), None)[0]["flip"][0]:
+        if steps[1].make_params(rand_of(index, "RandomHorizontalFlip", epoch), None)[0]["flip"][0]:
             theirs = F.horizontal_flip(theirs)
         assert_equal(image, theirs)
         theirs = F.normalize(F.to_dtype(theirs, torch.float32, scale=True), MEAN, STD)
@@ -133,7 +133,11 @@ def test_imagenet_evaluation():
 def test_the_training_windows_differ_by_sample_and_epoch():
     """What the comparison above would not see: windows that are always the same."""
     windows = {
-        tuple(np.concatenate(T.RandomResizedCrop(224).windows(rand_of(index, 1, epoch), np.array([[360, 480]])), 1)[0])
+        tuple(
+            np.concatenate(
+                T.RandomResizedCrop(224).windows(rand_of(index, "RandomResizedCrop", epoch), np.array([[360, 480]])), 1
+            )[0]
+        )
         for index in range(20)
         for epoch in range(3)
     }
@@ -167,7 +171,7 @@ def test_decoding_a_window_is_cropping_the_whole(crop):
     for epoch in range(3):
         fused.set_epoch(epoch)
         for index, (image, pixels) in enumerate(zip(images_of(fused), images_of(whole), strict=True)):
-            params, _ = crop.make_params(rand_of(index, 1, epoch), size_of(pixels))
+            params, _ = crop.make_params(rand_of(index, type(crop).__name__, epoch), size_of(pixels))
             assert_equal(image, crop.transform_host(pixels, **row(params)))
 
 

@@ -31,6 +31,18 @@ def with_pretended_gpu(*arguments: str | Path) -> str:
     return done.stdout
 
 
+# Of tests/test_gpu.py, those that need neither a GPU's pixels and speed nor its allocator.
+OF_A_GPU = (
+    *("channels_last", "by_chance", "device_is_found", "auto_is", "may_add_a_field", "arrive_as_they_are"),
+    *("callers_streams", "set_later", "close_in_mid_epoch", "never_reaches"),
+)
+
+
+def test_the_gpus_own_tests_as_far_as_values_allow():
+    output = with_pretended_gpu("tests/test_gpu.py", "-m", "gpu", "-k", " or ".join(OF_A_GPU))
+    assert " passed" in output and " skipped" not in output
+
+
 def test_no_hazards_and_the_check_has_teeth():
     assert len(CASES) >= 3
     with_pretended_gpu(*CASES)

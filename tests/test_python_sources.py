@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -519,8 +520,9 @@ def test_a_replay_warns():
         other.load_state_dict(state)
         with pytest.warns(RuntimeWarning, match="Stream has no state_dict: 8 samples are iterated again"):
             next(iter(other))
-    with loader(S.Stream(), 3, shuffle=False) as wrong, pytest.raises(StateMismatchError, match="expected 3, got 2"):
-        wrong.load_state_dict(state)
+    with loader(S.Stream(), 2, shuffle=False, seed=4) as wrong:
+        with pytest.raises(StateMismatchError, match="seed: expected 4, got 3"):
+            wrong.load_state_dict(state)
 
 
 @pytest.mark.processes
@@ -557,8 +559,8 @@ def test_iterable_sources():
         assert [batch.tolist() for batch in one] == [[1, 2, 3]] and [batch.tolist() for batch in one] == [[1, 2, 3]]
     with pytest.raises(TypeError, match="can be iterated only once"):
         td.IterableSource(iter([1]))
-    with pytest.raises(ValueError, match="the iterable is empty"), loader(S.Stream(0), shuffle=False) as one:
-        next(iter(one))
+    with loader(S.Stream(0), shuffle=False) as one:
+        assert list(one) == []
 
 
 # Ends, and what a source without an end can't do
@@ -682,3 +684,138 @@ def test_generator_functions(num_workers):
     assert epochs == [list(range(N))] * 2
     with pytest.raises(TypeError, match="a generator can be iterated only once: write the function that makes it"):
         td.IterableSource(S.generate())
+
+
+# The structure
+
+
+class LateFiles(S.Plain):
+    """The first half of the files is gone."""
+
+    def __init__(self, first: int, n: int = 40) -> None:
+        super().__init__(n)
+        self.first = first
+
+    def __getitem__(self, index):
+        if index < self.first:
+            raise FileNotFoundError(f"{index}.jpg")
+        return index, np.full(2, index, np.float32)
+
+
+class Unasked(S.Plain):
+    """Only samples that a sampler names exist."""
+
+    def __init__(self, only) -> None:
+        super().__init__(100)
+        self.only = set(only)
+
+    def __getitem__(self, index):
+        assert index in self.only, index
+        return index
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_structure_comes_from_the_passs_own_samples(num_workers):
+    with loader(Unasked(range(50, 60)), num_workers, shuffle=False, sampler=list(range(50, 60))) as one:
+        assert [n for batch in one for n in batch.tolist()] == list(range(50, 60))
+    with loader(Unasked(range(90, 100)), num_workers, shuffle=False) as one:
+        one.seek(0, 23)
+        assert [n for batch in one for n in batch.tolist()] == list(range(92, 100))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_first_files_are_gone(num_workers):
+    """They are bad samples like any others: the loader moves on, or takes others in their place."""
+    with loader(LateFiles(20), num_workers, shuffle=False) as one:
+        batches = iter(one)
+        for number in range(5):
+            with pytest.raises(FileNotFoundError, match=f"{4 * number}.jpg"):
+                next(batches)
+        assert [n for batch in batches for n in batch[0].tolist()] == list(range(20, 40))
+    with loader(LateFiles(20), num_workers, shuffle=False, on_bad_sample="substitute") as one:
+        assert sum(len(batch[0]) for batch in one) == 40
+        assert sorted({bad.index for bad in one.bad_samples}) == list(range(20))
+    with loader(LateFiles(40), num_workers) as one, pytest.raises(FileNotFoundError, match=r"\d+.jpg"):
+        next(iter(one))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_failing_first_answer_of_a_callback(num_workers):
+    def answer(info):
+        if info.epoch_idx == 0 and info.idx_in_epoch == 0:
+            raise LookupError("no answer")
+        if info.idx_in_epoch >= 8:
+            raise StopIteration
+        return list(info)
+
+    with td.DataLoader(td.SampleSource(answer), batch_size=4, num_workers=num_workers, device="cpu") as one:
+        batches = iter(one)
+        with pytest.raises(LookupError, match="no answer"):
+            next(batches)
+        assert len(list(batches)) == 1
+
+
+class AsText(S.Plain):
+    """Values that may be taken for others: bytes of no image, a mask like an image, a number."""
+
+    def __getitem__(self, index):
+        return {"data": picture_or_none(index), "mask": np.zeros((4, 5, 3), np.uint8), "id": index}
+
+
+def picture_or_none(index):
+    return b"x" * (index + 1) if index < 12 else S.picture(index)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_kinds_overrule_the_guess(num_workers):
+    kinds = {"mask": "array", "id": "object", "data": "object"}
+    with loader(td.PythonDataset(AsText(), kinds=kinds), num_workers, shuffle=False) as one:
+        assert one.source.kinds == {"data": "object", "mask": "array", "id": "object"}
+        batch = next(iter(one))
+        assert batch["id"] == [0, 1, 2, 3] and batch["mask"].shape == (4, 4, 5, 3)
+        assert batch["data"] == [b"x", b"xx", b"xxx", b"xxxx"]
+    for source in (
+        td.IterableSource([AsText()[i] for i in range(4)], kinds=kinds),
+        td.SampleSource(lambda info: AsText()[info.idx_in_epoch], kinds=kinds, num_samples=4),
+    ):
+        with loader(source, num_workers, shuffle=False) as one:
+            assert next(iter(one))["mask"].shape == (4, 4, 5, 3)
+
+
+def test_wrong_kinds():
+    def first(**kinds):
+        next(iter(loader(td.PythonDataset(AsText(), kinds=kinds))))
+
+    with pytest.raises(ValueError, match="kinds must be one of"):
+        first(mask="picture")
+    with pytest.raises(ValueError, match=r"kinds must name fields among data, mask, id, got 'masks'.*mask"):
+        first(masks="array")
+    with pytest.raises(FieldTypeError, match="'id' must be an image"):
+        first(id="image")
+    with pytest.raises(FieldTypeError, match="'mask' must be a number"):
+        first(mask="number")
+
+
+def test_a_callback_without_shards_is_warned_about_once():
+    def answer(info):
+        if info.idx_in_epoch >= 4:
+            raise StopIteration
+        return info.idx_in_epoch
+
+    class Sharded:
+        def __init__(self, shard_id):
+            self.shard_id = shard_id
+
+        def __call__(self, info):
+            return answer(info)
+
+    def make(callback):
+        return td.DataLoader(td.SampleSource(callback), batch_size=4, device="cpu", rank=1, world_size=2)
+
+    with make(answer) as one:
+        with pytest.warns(RuntimeWarning, match="2 ranks asks its own callback, and nothing .* has shard_id"):
+            list(one)
+        list(one)
+    for callback in (Sharded(1), Sharded(1).__call__, functools.partial(lambda info, rank: rank, rank=3)):
+        with make(callback) as one:
+            next(iter(one))

@@ -343,7 +343,13 @@ def test_no_key_is_renumbered():
         "BATCHES": 0xB0C5,
         "READER": 0x4EAD,
         "SHARD": 0x5EED,
+        "READER_SHARDS": 0x4EAE,
         "CHILD": 0xC41D,
+        "STEP": 0x57E9,
+        "STREAM": 0x57EA,
+        "TORCH": 0x70C4,
+        "NUMPY": 0x70C5,
+        "GLOBAL": 0x70C6,
         "SUBSTITUTE": 0xBAD,
     }
     assert len({int(key) for key in Key}) == len(Key.__members__)  # and no two are one

@@ -290,3 +290,57 @@ def test_fixed_features_are_tensors(tmp_path):
     """A feature of a known shape leaves as a plain tensor, one of any number padded."""
     batch = next(iter(td.DataLoader(CASES["TFRecord"](tmp_path / "r").make(), 4, transform=T.Resize((8, 8)))))
     assert batch[2].shape == (4, 2) and isinstance(batch[3], Padded)
+
+
+# Windows over several shards
+
+
+@pytest.mark.parametrize(
+    ("n", "ranks", "virtual"), [(23, 2, None), (24, 2, None), (25, 4, None), (23, 3, 6), (9, 8, None)]
+)
+def test_ranks_change_their_shards_with_the_epoch(tmp_path, n, ranks, virtual):
+    """With a window, no rank reads the same shard for ever; each epoch holds each sample once, and resumes exactly."""
+    for i in range(n):
+        path = tmp_path / "files" / "all" / f"{i:03d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([i]))
+
+    def load(rank, world_size=ranks):
+        reader = td.readers.File(
+            file_root=tmp_path / "files", file_filters="*.bin", fields=["data", "label"], kinds={"data": "array"},
+            shuffle="window", initial_fill=2, virtual_shards=virtual,
+        )  # fmt: skip
+        return td.DataLoader(reader, 1, rank=rank, world_size=world_size, device="cpu", seed=5)
+
+    epochs = 8
+    loaders = [load(rank) for rank in range(ranks)]
+    seen = [
+        [[int(value) for data, _ in loader for value in data.data[:, 0]] for loader in loaders] for _ in range(epochs)
+    ]
+    for epoch in seen:
+        assert {sample for share in epoch for sample in share} == set(range(n))
+    for rank in range(ranks):
+        shares = {tuple(sorted(epoch[rank])) for epoch in seen}
+        assert len(shares) > 1
+        if ranks == 2:
+            assert set().union(*map(set, shares)) == set(range(n))
+    # The state stays derived.
+    loader = load(ranks - 1)
+    loader.set_epoch(3)
+    iterator = iter(loader)
+    first = [int(next(iterator)[0].data[0, 0])]
+    other = load(ranks - 1)
+    other.load_state_dict(loader.state_dict())
+    assert first + [int(value) for data, _ in other for value in data.data[:, 0]] == seen[3][ranks - 1]
+
+
+def test_file_order_keeps_its_shards(tmp_path):
+    for i in range(8):
+        path = tmp_path / "all" / f"{i}.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes([i]))
+    reader = td.readers.File(
+        file_root=tmp_path, file_filters="*.bin", fields=["data", "label"], kinds={"data": "array"}
+    )
+    loader = td.DataLoader(reader, 4, rank=1, world_size=2, device="cpu")
+    assert [batch[0].data.flatten().tolist() for _ in range(3) for batch in loader] == [[4, 5, 6, 7]] * 3

@@ -18,9 +18,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch.utils.data import WeightedRandomSampler
+from torch.utils.data import RandomSampler, Sampler, WeightedRandomSampler
 
-from torchdali import FieldTypeError, InMemoryDataset
+from torchdali import DataLoader, FieldTypeError, InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn
@@ -650,3 +650,77 @@ def test_buckets_of_many_samples_are_found_quickly() -> None:
     assert taken is not None and len(epoch.at(taken.positions).indices) == len(taken.positions)
     assert time.thread_time() - begin < 2
     assert 0.4 * n < start < 0.6 * n
+
+
+# Samplers that shard themselves
+
+
+class RASampler(Sampler):
+    """As in torchvision's references, and by another word in timm's RepeatAugSampler."""
+
+    def __init__(self, dataset, num_replicas, rank, shuffle=True, seed=0, repetitions=3, word="repetitions"):
+        self.dataset, self.num_replicas, self.rank, self.seed, self.epoch = dataset, num_replicas, rank, seed, 0
+        setattr(self, word, repetitions)
+        self.repeats_, self.num_selected = repetitions, len(dataset) // num_replicas
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = torch.randperm(len(self.dataset), generator=generator).repeat_interleave(self.repeats_)
+        return iter(order[self.rank :: self.num_replicas].tolist()[: self.num_selected])
+
+    def __len__(self):
+        return self.num_selected
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+class OrderedDistributedSampler(Sampler):
+    """As timm's, for evaluation."""
+
+    def __init__(self, dataset, num_replicas, rank):
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+
+    def __iter__(self):
+        return iter(range(self.rank, len(self.dataset), self.num_replicas))
+
+    def __len__(self):
+        return len(self.dataset) // self.num_replicas
+
+
+class Wrapper(Sampler):
+    """Around a sampler."""
+
+    def __init__(self, sampler, num_replicas=1):
+        self.sampler, self.num_replicas = sampler, num_replicas
+
+    def __iter__(self):
+        return iter(self.sampler)
+
+    def __len__(self):
+        return len(self.sampler)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "instead"),
+    [
+        (lambda d: RASampler(d, 2, 0), "RASampler", r"torchdali\.samplers\.RepeatedAugm.*repeats=3\)"),
+        (lambda d: RASampler(d, 2, 0, repetitions=4, word="num_repeats"), "RASampler", r"RepeatedAugm.*repeats=4\)"),
+        (lambda d: OrderedDistributedSampler(d, 2, 1), "OrderedDistributedSampler", "the plain sampler, or leave it"),
+        (lambda d: Wrapper(RandomSampler(d), 2), "Wrapper", "its plain sampler, the RandomSampler"),
+        (lambda d: Wrapper(RASampler(d, 2, 0)), "RASampler", "RepeatedAugmentationSampler"),
+    ],
+)  # fmt: skip
+def test_a_sampler_that_shards_itself_is_refused_with_what_to_write(make, name, instead):
+    data = InMemoryDataset(number=range(12))
+    with pytest.raises(
+        TypeError, match=rf"{name} gives one rank's of 2 \(num_replicas\).*once more: write .*{instead}"
+    ):
+        DataLoader(data, 2, device="cpu", sampler=make(data))
+
+
+def test_a_sampler_for_one_process_is_drawn_as_any_other():
+    data = InMemoryDataset(number=range(12))
+    for sampler in (RASampler(data, 1, 0), Wrapper(OrderedDistributedSampler(data, 1, 0))):
+        loader = DataLoader(data, 4, device="cpu", sampler=sampler)
+        assert [n for batch in loader for n in batch[0].tolist()] == list(sampler)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, default_collate
 from torchvision import tv_tensors
 
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.errors import StateMismatchError
 from torchdali.testing import make_image_folder
+
+from .launcher import ROOT
 
 
 def loader(dataset: Any, num_workers: int = 0, **options: Any) -> td.DataLoader:
@@ -122,8 +126,8 @@ def test_a_damaged_first_sample_does_not_say_what_the_others_are(tmp_path):
 def test_numbers_and_arrays_of_unusual_tensors():
     (batch,) = values_of([torch.tensor(1.5, requires_grad=True)] * 2, batch_size=2)
     assert batch.tolist() == [1.5, 1.5]
-    with pytest.raises(TypeError, match="bfloat16 cannot travel: give float32"):
-        values_of([torch.ones(2, dtype=torch.bfloat16)] * 2)
+    (batch,) = values_of([torch.ones(2, dtype=torch.bfloat16)] * 2, batch_size=2)
+    assert torch.equal(batch, torch.ones(2, 2, dtype=torch.bfloat16))
 
 
 def test_another_split_of_python_code_is_another_dataset():
@@ -137,3 +141,146 @@ def test_another_split_of_python_code_is_another_dataset():
         parts = ConcatDataset([Subset(whole, [1, 2]), Subset(whole, [3])])
         with pytest.raises(StateMismatchError, match="dataset"):
             loader(parts).load_state_dict(state)
+
+
+# Samples of many kinds, against torch's default_collate
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Own(Mapping[str, Any]):
+    def __init__(self, parts: dict[str, Any]) -> None:
+        self.parts = parts
+
+    def __getitem__(self, key: str) -> Any:
+        return self.parts[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+AS_TORCH: dict[str, Callable[[int], Any]] = {
+    "int": lambda i: i,
+    "float": lambda i: i / 2,
+    "bool": lambda i: i > 0,
+    "str": lambda i: f"s{i}",
+    "np.float32": np.float32,
+    "np.int8": np.int8,
+    "np.bool_": np.bool_,
+    "0-d array": np.array,
+    "0-d tensor": torch.tensor,
+    "an int and floats": lambda i: i or 0.5,
+    "a large int": lambda i: 2**40 + i,
+    "a negative int": lambda i: -(2**62) + i,
+    "tensor": lambda i: torch.full((2, 3), i),
+    "float16": lambda i: torch.full((2,), i, dtype=torch.float16),
+    "bfloat16": lambda i: torch.full((2,), i, dtype=torch.bfloat16),
+    "0-d bfloat16": lambda i: torch.tensor(i, dtype=torch.bfloat16),
+    "float8": lambda i: torch.full((2,), i, dtype=torch.float8_e4m3fn),
+    "complex tensor": lambda i: torch.full((2,), i * 1j),
+    "a conjugate": lambda i: torch.full((2,), i * 1j).conj(),
+    "complex array": lambda i: np.full(2, i * 1j),
+    "array": lambda i: np.full(2, i),
+    "float64 array": lambda i: np.full((2, 2), i / 2),
+    "uint16 array": lambda i: np.full(2, i, np.uint16),
+    "uint64 array": lambda i: np.full(2, i, np.uint64),
+    "an empty array": lambda i: np.zeros((0, 3)),
+    "a list of ints": lambda i: [i, i + 1],
+    "a list of tensors": lambda i: [torch.full((2,), i)] * 3,
+    "crops and a label": lambda i: [[torch.full((2, k), i) for k in range(10)], i],
+    "a list of arrays in a dict": lambda i: {"crops": [np.full(2, i + k) for k in range(2)]},
+    "a list of numbers in a dict": lambda i: {"box": [i, i + 0.5, 3.0], "id": i},
+    "a list of lists": lambda i: {"v": [[i, 1], [2, i]]},
+    "dict": lambda i: {"b": i, "a": torch.ones(1)},
+    "dict in a dict": lambda i: {"x": {"y": i}, "z": "t"},
+    "ints as keys": lambda i: {0: i, 1: "a"},
+    "keys with dots": lambda i: {"a.b": i, "a": {"b": -i}},
+    "OrderedDict": lambda i: OrderedDict(b=i, a=2),
+}
+
+
+ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
+    "tuples stay tuples": (lambda i: (i, "a"), (torch.arange(3), ["a"] * 3)),
+    "strings are a list, in a NamedTuple too": (lambda i: Point(i, "s"), Point(torch.arange(3), ["s"] * 3)),
+    "bytes": (lambda i: bytes([i, 7]), torch.tensor([[0, 7], [1, 7], [2, 7]], dtype=torch.uint8)),
+    "a complex number": (lambda i: i * 1j, torch.arange(3) * torch.tensor(1j, dtype=torch.complex128)),
+    "None": (lambda i: {"v": None, "x": i}, {"v": [None] * 3, "x": torch.arange(3)}),
+    "a list of strings": (lambda i: {"v": ["a", f"{i}"]}, {"v": [["a", f"{i}"] for i in range(3)]}),
+    "a list of dicts": (lambda i: {"v": [{"a": i}]}, {"v": [[{"a": i}] for i in range(3)]}),
+    "lists of several lengths": (lambda i: {"v": [0] * i}, {"v": [[0] * i for i in range(3)]}),
+    "another Mapping": (lambda i: Own({"x": i}), {"x": torch.arange(3)}),
+    "defaultdict": (lambda i: defaultdict(int, x=i), {"x": torch.arange(3)}),
+    "another Sequence": (lambda i: {"v": range(i, 2)}, {"v": [range(i, 2) for i in range(3)]}),
+}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert torch.equal(one.to(torch.complex128), other.to(torch.complex128))
+    elif isinstance(one, Mapping):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            assert_same(first, second)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("kind", AS_TORCH)
+def test_samples_are_collated_as_torch_does_it(kind: str) -> None:
+    samples = [AS_TORCH[kind](i) for i in range(3)]
+    (batch,) = td.DataLoader(samples, 3, device="cpu")
+    assert_same(batch, default_collate(samples))
+
+
+def test_the_migration_guide_lists_what_is_otherwise_on_purpose() -> None:
+    guide = (ROOT / "recipes" / "README.md").read_text()
+    assert [line[2:].partition(":")[0] for line in guide.splitlines() if line.startswith("- ")] == list(ON_PURPOSE)
+
+
+@pytest.mark.parametrize("kind", ON_PURPOSE)
+def test_samples_that_are_collated_otherwise_on_purpose(kind: str) -> None:
+    make, expected = ON_PURPOSE[kind]
+    (batch,) = td.DataLoader([make(i) for i in range(3)], 3, device="cpu")
+    assert_same(batch, expected)
+
+
+class Unusual:
+    KINDS = ("bfloat16", "0-d bfloat16", "float8", "complex array", "a conjugate", "a list of tensors")
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {kind: AS_TORCH[kind](index) for kind in self.KINDS}
+
+
+@pytest.mark.processes
+def test_unusual_samples_leave_workers_as_they_are() -> None:
+    with td.DataLoader(Unusual(), 3, device="cpu", num_workers=1) as loader:
+        (batch,) = loader
+    assert_same(batch, default_collate([Unusual()[i] for i in range(3)]))
+
+
+@pytest.mark.parametrize("numbers", [[1, 2**63], [2**64], [1, -(2**64)], [0.5, 2**70]])
+def test_integers_that_no_tensor_holds_are_an_error_and_never_floats(numbers: list[Any]) -> None:
+    loader = td.DataLoader(numbers, len(numbers), device="cpu")
+    with pytest.raises(OverflowError, match=r"integers must fit int64 to become a tensor, got .*: give strings"):
+        next(iter(loader))
+
+
+def test_a_list_of_another_length_later_is_an_error_that_says_what_to_write() -> None:
+    samples: list[Any] = [{"v": [1, 2], "w": i} for i in range(12)] + [{"v": [1], "w": 0}]
+    with pytest.raises(TypeError, match=r"v of the sample must have 2 parts, .*: give lists of one length, an array"):
+        list(td.DataLoader(samples, 1, device="cpu"))

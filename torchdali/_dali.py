@@ -11,12 +11,14 @@ import gc
 import math
 import os
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from numbers import Integral
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +48,32 @@ def dynamic() -> ModuleType:
 
     _used_by.append(os.getpid())
     os.register_at_fork(after_in_child=_refuse_in_child)
+    _refuse_selections(ndd)
     return ndd
+
+
+def _refuse_selections(ndd: ModuleType) -> None:
+    """In DALI 2.4.0, `batch.select(list)` and what `tensors[list]` gives hold all samples: let them raise instead."""
+
+    def guard(cls: Any, what: str) -> None:
+        select = cls.select
+
+        @functools.wraps(select)
+        def guarded(self: Any, selection: Any) -> Any:
+            every = selection is ... or (isinstance(selection, slice) and selection == slice(None))
+            if every or isinstance(selection, Integral):
+                return select(self, selection)
+            raise TypeError(
+                f"{what} gives all samples unchanged in DALI {'.'.join(map(str, OLDEST))}, whatever is selected: write "
+                "ndd.as_batch([batch.tensors[i] for i in order]), with Python's integers in `order`"
+            )
+
+        cls.select = guarded
+
+    guard(ndd.Batch, "batch.select")
+    tensors = getattr(sys.modules[ndd.Batch.__module__], "_TensorList", None)
+    if tensors is not None:
+        guard(tensors, "batch.tensors[...]")
 
 
 def _refuse_in_child() -> None:
@@ -224,10 +251,20 @@ class Output:
         return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
 
     def tensors(self) -> torch.Tensor | list[torch.Tensor]:
-        """Views of DALI's host memory: one tensor where the samples are uniform, else one per sample."""
+        """Give views of DALI's memory: one tensor where the samples are uniform, else one per sample.
+
+        On a GPU by `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only,
+        and so within a session only.  Never by DLPack: its deleter synchronises the whole device.
+        """
+        if not self.on_device:
+            if self.uniform():
+                return torch.from_numpy(np.asarray(self.storage.as_tensor()))
+            return [torch.from_numpy(array) for array in self.arrays()]
+        stream = getattr(_open_session, "stream", None)
+        assert stream is not None, "DALI's GPU memory is looked at outside of a session"
         if self.uniform():
-            return torch.from_numpy(np.asarray(self.storage.as_tensor()))
-        return [torch.from_numpy(array) for array in self.arrays()]
+            return torch.as_tensor(self.storage.as_tensor(), device=stream.device)
+        return [torch.as_tensor(self.storage[i], device=stream.device) for i in range(len(self.storage))]
 
     def copied(self) -> NDArray[Any] | list[NDArray[Any]]:
         """Copies in host memory: one array where the samples are uniform, else one per sample, side by side."""
@@ -245,58 +282,33 @@ class Output:
             parts = [part.reshape(shape) for part, shape in zip(parts, shapes)]
         return parts
 
-    def owned(self, device: torch.device) -> Owned:
-        """Copy DALI's GPU memory to torch's, within a session.
+    def owned(self) -> torch.Tensor | list[torch.Tensor]:
+        """Copy DALI's GPU memory to torch's, within a session."""
+        views = self.tensors()
+        return [view.clone() for view in views] if isinstance(views, list) else views.clone()
 
-        Never DALI's memory itself: its DLPack deleter synchronises the whole device.
-        """
-        views = self.on_gpu(device)
-        copies: Any = (
-            [torch.empty_like(view).copy_(view) for view in views]
-            if isinstance(views, list)
-            else torch.empty_like(views).copy_(views)
-        )
-        return Owned(copies, self.layout, self.shapes())
-
-    def on_host(self, device: torch.device) -> NDArray[Any]:
+    def on_host(self) -> NDArray[Any]:
         """Copy uniform samples from a GPU, within a session: the array is complete after it, and not before."""
-        views = self.on_gpu(device)
+        views = self.tensors()
         assert isinstance(views, torch.Tensor)
         pinned = torch.empty(views.shape, dtype=views.dtype, pin_memory=True)  # else each copy would be waited for
         array: NDArray[Any] = pinned.copy_(views, non_blocking=True).numpy()
         return array
-
-    def on_gpu(self, device: torch.device) -> torch.Tensor | list[torch.Tensor]:
-        """Give views of DALI's GPU memory: one tensor where the samples are uniform, else one per sample.
-
-        By `__cuda_array_interface__`, which neither waits nor synchronises: valid on DALI's own stream only, and so
-        within a session only.
-        """
-        stream = getattr(_open_session, "stream", None)
-        assert stream is not None and stream.device == device, "DALI's GPU memory is looked at outside of a session"
-        if self.uniform():
-            return torch.as_tensor(self.storage.as_tensor(), device=device)
-        return [torch.as_tensor(self.storage[i], device=device) for i in range(len(self.storage))]
-
-
-class Owned(NamedTuple):
-    """An output on a GPU in torch's memory, see `Output.owned`."""
-
-    data: torch.Tensor | list[torch.Tensor]
-    layout: str
-    sizes: list[tuple[int, ...]]
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        return self.sizes
-
-    def tensors(self) -> torch.Tensor | list[torch.Tensor]:
-        return self.data
 
 
 @contextmanager
 def default_rng(seed: int) -> Iterator[None]:
     """The thread's default random state of dynamic mode, set for a block and put back."""
     random = dynamic().random
+    local = getattr(random, "_thread_local", None)
+    if local is not None and not hasattr(local, "default_rng"):
+        # DALI would make it from a draw of Python's global generator, which is the caller's.
+        local.default_rng = random.RNG(seed=seed)
+        try:
+            yield
+        finally:
+            del local.default_rng
+        return
     rng = random.get_default_rng()
     before = rng.get_state()
     random.set_seed(seed)

@@ -81,3 +81,17 @@ def nearest_path(path: str | Path) -> str:
             whole = found / Path(path).relative_to(missing)
             return f" (did you mean {str(whole if whole.exists() else found)!r}?)"
     return ""
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """Give a sequence of names as a tuple.
+
+    Raises:
+        TypeError: it is something else, such as one name alone.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
+    found = tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else None
+    if found is None or not all(isinstance(one, str) for one in found):
+        raise TypeError(f"{name} must be a list of names, got {value!r:.80}")
+    return found

@@ -159,7 +159,7 @@ def collate_arrays(
     else:
         array, sizes = padding.pad(field, column, lambda shape: np.empty(shape, column[0].dtype))
         data = torch.from_numpy(array)
-    return Padded(data.to(device), torch.from_numpy(sizes).to(device))
+    return Padded(data.to(device, non_blocking=True), torch.from_numpy(sizes).to(device, non_blocking=True))
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:

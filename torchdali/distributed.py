@@ -6,10 +6,14 @@ the loader asks at each use.
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+
+from .cgroup import cpu_limit
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -73,6 +77,50 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None, group: Proces
     if rank >= world_size:
         raise ValueError(f"the environment variables RANK={rank} and WORLD_SIZE={world_size} do not fit together")
     return Shard(rank, world_size)
+
+
+_TASKS = {
+    "SLURM_NTASKS": ("srun", "SLURM_PROCID"),
+    "OMPI_COMM_WORLD_SIZE": ("mpirun", "OMPI_COMM_WORLD_RANK"),
+    "PMI_SIZE": ("mpirun", "PMI_RANK"),
+}
+_warned: set[str] = set()
+
+
+def warn_of_tasks(explicit: Shard | None, mesh: DeviceMesh | None, group: ProcessGroup | None = None) -> None:
+    """Warn once where srun or mpirun started several tasks, and nothing says whether they share the data.
+
+    The variables that they set are no rank: independent tasks would lose data.
+    """
+    dist = torch.distributed
+    known = explicit is not None or mesh is not None or group is not None or "WORLD_SIZE" in os.environ
+    if known or (dist.is_available() and dist.is_initialized()):
+        return
+    for size, (launcher, rank) in _TASKS.items():
+        tasks = os.environ.get(size, "")
+        if (
+            not tasks.isdecimal()
+            or int(tasks) < 2
+            or size in _warned
+            or (size == "SLURM_NTASKS" and _in_batch_script())
+        ):
+            continue
+        _warned.add(size)
+        warnings.warn(
+            f"{launcher} started {tasks} tasks ({size}), and each of them reads the whole dataset, since there is no "
+            "process group.  If they train together, call torch.distributed.init_process_group before the first batch, "
+            f'or write rank=int(os.environ["{rank}"]), world_size={tasks}; if each is on its own, write rank=0, '
+            "world_size=1",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+
+
+def _in_batch_script() -> bool:
+    """Whether this is the batch script of a Slurm job, or what it starts by itself: one process, however many tasks."""
+    job, first = "SLURM_JOB_ID" in os.environ, os.environ.get("SLURM_PROCID", "0") == "0"
+    return job and first and "SLURM_STEP_ID" not in os.environ
 
 
 def resolve_group(explicit: Shard | None, mesh: DeviceMesh | None, group: ProcessGroup | None) -> ProcessGroup | None:
@@ -140,12 +188,17 @@ def check_device(device: str | int | torch.device) -> torch.device:
 def default_num_threads() -> int:
     """DALI_NUM_THREADS, else the CPUs of this process divided by the ranks on this machine; at least 1.
 
+    A container's limit counts, rounded up: threads beyond it would take turns.
+
     Raises:
         ValueError: a variable that is no positive number.
     """
     if "DALI_NUM_THREADS" in os.environ:
         return _env("DALI_NUM_THREADS", 1)
-    return max(1, len(os.sched_getaffinity(0)) // _env("LOCAL_WORLD_SIZE", 1))
+    cpus, limit = len(os.sched_getaffinity(0)), cpu_limit()
+    if limit is not None:
+        cpus = min(cpus, math.ceil(limit))
+    return max(1, cpus // _env("LOCAL_WORLD_SIZE", 1))
 
 
 def _env(name: str, default: int) -> int:

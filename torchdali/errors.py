@@ -12,6 +12,7 @@
      |    +-- WorkerTimeoutError           a sample took longer than `timeout` in a worker
      +-- WorkerDiedError (RuntimeError)    a worker process exited, or was killed
      +-- SharedMemoryError (MemoryError)   there is too little shared memory for a worker's result
+     +-- OpenFilesError (OSError)          the process may open no more files
      +-- RankMismatchError (RuntimeError)  the ranks of one job do not read one stream
 
 Invalid arguments raise plain `ValueError` and `TypeError`, as in torch.
@@ -28,7 +29,15 @@ from typing import Any
 
 
 class TorchDaliError(Exception):
-    """Base of all errors in this package."""
+    """Base of all errors in this package.
+
+    Each of them can be made from one string, as libraries do that carry errors between processes; what the string does
+    not say is None then.
+    """
+
+    def _text(self) -> str | None:
+        """The string, if the error was made from one alone."""
+        return self.args[0] if len(self.args) == 1 and isinstance(self.args[0], str) else None
 
 
 class StateMismatchError(TorchDaliError, ValueError):
@@ -53,13 +62,24 @@ class FieldTypeError(TorchDaliError, TypeError):
     """
 
     def __init__(
-        self, field: str, expected: str, got: str, first: str = "the first sample", sample: str = "", remedy: str = ""
+        self,
+        field: str,
+        expected: str | None = None,
+        got: str | None = None,
+        first: str = "the first sample",
+        sample: str = "",
+        remedy: str = "",
     ) -> None:
-        super().__init__(field, expected, got, first, sample, remedy)
+        if expected is None:
+            super().__init__(field)
+        else:
+            super().__init__(field, expected, got, first, sample, remedy)
         self.field, self.expected, self.got = field, expected, got
         self.first, self.sample, self.remedy = first, sample, remedy
 
     def __str__(self) -> str:
+        if (text := self._text()) is not None:
+            return text
         where = f" in {self.sample}" if self.sample else ""
         remedy = f": {self.remedy}" if self.remedy else ""
         return f"{self.field!r} must be {self.expected}, as in {self.first}, got {self.got}{where}{remedy}"
@@ -95,12 +115,17 @@ class BadSampleError(TorchDaliError, RuntimeError):
         reason: the first line of the cause.
     """
 
-    def __init__(self, index: int, path: str | None, stage: str, reason: str) -> None:
+    def __init__(
+        self, index: int | str, path: str | None = None, stage: str | None = None, reason: str | None = None
+    ) -> None:
         # All four go to Exception, so that the error can be pickled (multiprocessing, torch.distributed).
-        super().__init__(index, path, stage, reason)
-        self.index, self.path, self.stage, self.reason = index, path, stage, reason
+        super().__init__(*((index,) if isinstance(index, str) else (index, path, stage, reason)))
+        self.index = None if isinstance(index, str) else index
+        self.path, self.stage, self.reason = path, stage, reason
 
     def __str__(self) -> str:
+        if (text := self._text()) is not None:
+            return text
         where = f" ({self.path})" if self.path else ""
         return f"{self.stage} failed for sample {self.index}{where}: {self.reason}"
 
@@ -118,13 +143,22 @@ class WorkerDiedError(TorchDaliError, RuntimeError):
     """
 
     def __init__(
-        self, worker: int, pid: int, exitcode: int | None, task: int | None, index: int | None, stage: str
+        self,
+        worker: int | str,
+        pid: int | None = None,
+        exitcode: int | None = None,
+        task: int | None = None,
+        index: int | None = None,
+        stage: str | None = None,
     ) -> None:
-        super().__init__(worker, pid, exitcode, task, index, stage)
-        self.worker, self.pid, self.exitcode = worker, pid, exitcode
+        super().__init__(*((worker,) if isinstance(worker, str) else (worker, pid, exitcode, task, index, stage)))
+        self.worker = None if isinstance(worker, str) else worker
+        self.pid, self.exitcode = pid, exitcode
         self.task, self.index, self.stage = task, index, stage
 
     def __str__(self) -> str:
+        if (text := self._text()) is not None:
+            return text
         return f"worker {self.worker} (pid {self.pid}) {_ending(self.exitcode)} while it {self.stage}{_place(self)}"
 
 
@@ -140,14 +174,29 @@ class WorkerTimeoutError(LoaderTimeoutError):
         stage: what it did: "started", "computed" or "handed over".
     """
 
-    def __init__(self, worker: int, pid: int, timeout: float, task: int | None, index: int | None, stage: str) -> None:
-        super().__init__(worker, pid, timeout, task, index, stage)
-        self.worker, self.pid, self.timeout = worker, pid, timeout
+    def __init__(
+        self,
+        worker: int | str,
+        pid: int | None = None,
+        timeout: float | None = None,
+        task: int | None = None,
+        index: int | None = None,
+        stage: str | None = None,
+    ) -> None:
+        super().__init__(*((worker,) if isinstance(worker, str) else (worker, pid, timeout, task, index, stage)))
+        self.worker = None if isinstance(worker, str) else worker
+        self.pid, self.timeout = pid, timeout
         self.task, self.index, self.stage = task, index, stage
 
     def __str__(self) -> str:
+        if (text := self._text()) is not None:
+            return text
         over = f"took over {self.timeout:g} s while it {self.stage}{_place(self)}"
         return f"worker {self.worker} (pid {self.pid}) {over}, and was killed"
+
+
+class OpenFilesError(TorchDaliError, OSError):
+    """The process has as many files open as it may: no fault of a sample."""
 
 
 class SharedMemoryError(TorchDaliError, MemoryError):
@@ -158,12 +207,15 @@ class SharedMemoryError(TorchDaliError, MemoryError):
         available: the bytes that are free.
     """
 
-    def __init__(self, needed: int, available: int) -> None:
-        super().__init__(needed, available)
-        self.needed, self.available = needed, available
+    def __init__(self, needed: int | str, available: int | None = None) -> None:
+        super().__init__(*((needed,) if isinstance(needed, str) else (needed, available)))
+        self.needed = None if isinstance(needed, str) else needed
+        self.available = available
 
     def __str__(self) -> str:
-        needed, available = (f"{size / 2**20:.1f} MiB" for size in (self.needed, self.available))
+        if (text := self._text()) is not None:
+            return text
+        needed, available = (f"{(size or 0) / 2**20:.1f} MiB" for size in (self.needed, self.available))
         return (
             f"a worker's result needs {needed} of shared memory, and {available} are available: "
             "use fewer workers, a smaller prefetch_factor or batch_size, or smaller samples"

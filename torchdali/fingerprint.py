@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+
+LARGE = 64 << 20  # bytes; of a larger array a sample counts
+_PIECE = 1 << 20  # bytes that are copied at a time
+_BLOCKS, _BLOCK = 256, 1 << 16  # the number of a sample's blocks, and their bytes
 
 
 def digest(*values: Any) -> str:
-    """Give a short fingerprint of plain values, the same in every process: anything else counts by its type alone."""
+    """Give a short fingerprint of plain values, the same in every process: anything else counts by its type alone.
+
+    An array over 64 MiB counts by its dtype, its shape and 256 blocks of 64 KiB, evenly spread from its first element
+    to its last, so that a dataset in memory or a memmap of any size costs little.  No array is copied as a whole.
+    """
     hasher = hashlib.blake2b(digest_size=8)
 
     def add(data: bytes) -> None:
@@ -26,13 +35,17 @@ def digest(*values: Any) -> str:
         elif isinstance(value, (bytes, bytearray, memoryview)):
             add(bytes(value))
         elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
-            host = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-            array = np.ascontiguousarray(host)
+            array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
             add(f"{array.dtype} {np.shape(value)}".encode())
             if array.dtype.hasobject:
-                feed(array.tolist())
+                feed(array.tolist() if array.ndim else [array.item()])
+            elif array.nbytes > LARGE:
+                for block in _sample(array):
+                    add(block)
             else:
-                add(array.tobytes())
+                hasher.update(array.nbytes.to_bytes(8, "little"))
+                for piece in _pieces(array):
+                    hasher.update(piece.view(np.uint8).data)
         elif isinstance(value, (int, float, complex)):
             add(repr(value).encode())
         elif isinstance(value, Mapping):
@@ -44,6 +57,26 @@ def digest(*values: Any) -> str:
 
     feed(values)
     return hasher.hexdigest()
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Give an array's elements in C order, in contiguous pieces."""
+    if array.flags.c_contiguous or array.nbytes <= _PIECE:
+        yield np.ascontiguousarray(array).reshape(-1)
+        return
+    rows = max(1, _PIECE * len(array) // array.nbytes)
+    for first in range(0, len(array), rows):
+        part = array[first : first + rows]
+        yield from _pieces(part[0] if len(part) == 1 and part.ndim > 1 else part)
+
+
+def _sample(array: NDArray[Any]) -> Iterator[bytes]:
+    """Give blocks of a large array's elements in C order, evenly spread."""
+    length = max(1, _BLOCK // array.itemsize)
+    last = array.size - length
+    for block in range(_BLOCKS):
+        first = block * last // (_BLOCKS - 1)
+        yield array.flat[first : first + length].tobytes()
 
 
 def below_common_folder(paths: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -14,7 +15,26 @@ from .batch import BadSample, Collated, Padded
 from .engine.run import Run
 from .errors import forget_frames, let_through
 from .state import Position
-from .trainers.accelerate import ToldPass, tell_end, tell_pass
+from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
+
+STATE = "loader_state"
+"""The key of a batch's state, where it is asked for."""
+
+
+class Nothing:
+    """Stands for the run of an epoch without a batch."""
+
+    end = None
+
+    def next(self, timeout: float | None) -> NoReturn:
+        """Raise StopIteration."""
+        raise StopIteration
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+NOTHING = Nothing()
 
 
 @dataclass(frozen=True)
@@ -27,21 +47,27 @@ class OpenPass:
         move: tells the loader where the stream stands.
         loaded: gives the place of a state that was loaded after the pass began; None: there is none.
         form: puts a batch's fields into the user's form.
+        state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
         ends_unseen: the last batch is not known before the source ends.
+        padded: batches are filled up, so that all ranks have the same number of rows.
+        ranks: the number of ranks that share a batch.
     """
 
-    run: Run
+    run: Run | Nothing
     start: Position
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
     form: Callable[[dict[str, Any]], Any]
+    state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
     timeout: float | None
     pin: bool
     ends_unseen: bool
+    padded: bool
+    ranks: int
 
 
 class LoaderIterator:
@@ -51,10 +77,11 @@ class LoaderIterator:
 
     Args:
         begin: begins the pass, at the first `next`.
+        length: counts the batches of a whole epoch.
     """
 
-    def __init__(self, begin: Callable[[], OpenPass]) -> None:
-        self._begin = begin
+    def __init__(self, begin: Callable[[], OpenPass], length: Callable[[], int]) -> None:
+        self._begin, self._length = begin, length
         self._pass: OpenPass | None = None
         self._ended = False
         self._told: ToldPass | None = None
@@ -65,6 +92,10 @@ class LoaderIterator:
 
     def __iter__(self) -> Iterator[Any]:
         return self
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, as the loader's."""
+        return self._length()
 
     def __next__(self) -> Any:
         try:
@@ -100,7 +131,7 @@ class LoaderIterator:
             work = self._take(opened)
         except StopIteration:
             self._end()
-            opened.move(self._position._replace(finished=True, snapshot=None))
+            opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)
@@ -112,8 +143,18 @@ class LoaderIterator:
         _hand_over(batch)
         opened.move(self._position)
         if self._told is not None:
-            self._told.end_of_dataloader = work.step.last or isinstance(self._ahead, StopIteration)
-        return opened.form(batch)
+            last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step
+            unmarked = "valid" not in batch and not work.valid.all()
+            rows = 0 if opened.ends_unseen or opened.padded else step.end.samples_seen - step.start.samples_seen
+            tell_batch(self._told, last, unmarked, rows, opened.ranks)
+        for text in work.warnings:
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        formed = opened.form(batch)
+        if opened.state is not None:
+            if STATE in formed:
+                raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
+            formed[STATE] = opened.state(self._position)
+        return formed
 
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""

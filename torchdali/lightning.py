@@ -109,7 +109,8 @@ class DataModule(_Base):  # type: ignore[misc]
         val_batch_size: that of the other datasets; None: `batch_size`.
         transform: for training: a transform, a list of them, or a function `f(sample, rand)`.
         val_transform: for the other datasets.
-        shuffle: shuffle the training data, anew for each epoch; None: all but those with an order of their own.
+        shuffle: shuffle the training data, anew for each epoch; None: all but those with an order of their own.  Not
+            where the Trainer has `overfit_batches`.
         sampler: the order of the training data instead.
         drop_last: in training, leave out what does not fill a global batch.  The other datasets are read whole.
         options: those of `torchdali.DataLoader`, such as seed, num_workers or output; for all datasets.
@@ -195,12 +196,14 @@ class DataModule(_Base):  # type: ignore[misc]
         """The loader's options for a split."""
         training = split == "train"
         batch_size = self.batch_size if training or self.val_batch_size is None else self.val_batch_size
+        # Lightning takes the same batches in each epoch then, and can't turn the shuffling off in a loader of ours.
+        own_order = training and not (self.trainer is not None and self.trainer.overfit_batches)
         return {
             **self.options,
             "batch_size": batch_size,
             "transform": self.transform if training else self.val_transform,
-            "shuffle": self.shuffle if training else False,
-            "sampler": self.sampler if training else None,
+            "shuffle": self.shuffle if own_order else False,
+            "sampler": self.sampler if own_order else None,
             "drop_last": self.drop_last and training,
         }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,16 +21,18 @@ from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
-from .iterator import LoaderIterator, OpenPass
+from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
 from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Indices, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
+from .registered import Registered
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.asking import trainer_asks
+from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
+from .transforms.generators import held_generators
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -47,8 +50,9 @@ class DataLoader:
         batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
             arrays and numbers become tensors.
         shuffle: another order for each epoch.
-        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or a sized iterable of indices
-            over the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).
+        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
+            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
+            may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
@@ -70,14 +74,25 @@ class DataLoader:
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
             must fit the dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
+        ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
+            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
+            and the first batch for what a function makes.
+        with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
+            that takes batches ahead of the training loop.
 
+        memory_format: how batches of images lie in memory: torch.channels_last, the fastest, or
+            torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
-            thread when a batch is asked for, as in torch.  torchdali's own datasets and readers need none.
+            thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
+        batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
+            of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
+        generator: its `initial_seed()` is the seed, unless `seed` is given.
         collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
             worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
             is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
-        pickler: a module with `dumps` and `loads` that carries the dataset to the workers; None: cloudpickle.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
+            dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
@@ -122,6 +137,10 @@ class DataLoader:
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
         pad_multiple: int = 1,
+        ragged: Sequence[str] = (),
+        uniform: Sequence[str] = (),
+        with_state: bool = False,
+        memory_format: torch.memory_format = torch.channels_last,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -156,6 +175,10 @@ class DataLoader:
             timeout=timeout,
             pad_value=pad_value,
             pad_multiple=pad_multiple,
+            ragged=ragged,
+            uniform=uniform,
+            with_state=with_state,
+            memory_format=memory_format,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -177,6 +200,7 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._registered = Registered()
         self.transform = transform
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -195,13 +219,20 @@ class DataLoader:
     def batch_size(self) -> int | None:
         """Samples per batch on this rank; the largest number, where the order makes its own batches.
 
-        None where each item of the dataset is a batch.
+        None where a batch sampler does, or each item of the dataset is a batch.
         """
-        return None if self.options.batch_size is None else self._batch_size
+        return None if self.options.batch_size is None or self._order.any_size else self._batch_size
 
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
+        if overfitting_asks():
+            if self.shuffle or self.options.sampler is not None:
+                raise ValueError(
+                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
+                    "make it without shuffle=True and sampler="
+                )
+            return SequentialEpochSampler(self)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
 
     @property
@@ -241,6 +272,8 @@ class DataLoader:
 
     def steps(self) -> Iterator[Step]:
         """The steps of this rank in the epoch in progress, from its start."""
+        if self._sized and not self.num_samples:
+            return iter(())
         start = self._progress.current._replace(samples_seen=0, snapshot=None)
         return self._order.epoch(self.seed, start).steps(start, self._batching(self._shard()))
 
@@ -271,13 +304,27 @@ class DataLoader:
         """The next pass is this epoch; without it, every pass is the next epoch."""
         self._progress.set_epoch(epoch)
 
+    @property
+    def step(self) -> int:
+        """This rank's number of the next batch in the epoch: `for step, batch in enumerate(loader, loader.step)`.
+
+        It is 0 but after a state was loaded or a pass was broken off.  For an iterable, whose workers may end at
+        different times, whole batches are counted.
+        """
+        now = self._progress.current
+        if not now.samples_seen:
+            return 0
+        return self._order.epoch(self.seed, now).step_at(now.samples_seen, self._batching(self._shard()))
+
+    __class_getitem__: Any = classmethod(GenericAlias)
+
     def __iter__(self) -> Iterator[Any]:
         """A pass over the epoch, or over its rest after `load_state_dict`.
 
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin)
+        return LoaderIterator(self._begin, self.__len__)
 
     # State
 
@@ -286,8 +333,29 @@ class DataLoader:
 
         That of an `IterableSource` holds its workers too.
         """
-        position = self._progress.position
-        return pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return self._state_at(self._progress.position)
+
+    def _state_at(self, position: Position) -> dict[str, Any]:
+        state = pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        return state | self._registered.pack()
+
+    def register(self, name: str, obj: Any) -> None:
+        """Take an object's state into the loader's, under `registered.<name>`: it is saved and restored with it.
+
+        Such as a generator of your training loop, or of a function where the loader has prefetch_factor=0; otherwise
+        functions run ahead of the state: they draw from `rand`, which needs no state.
+
+        Args:
+            name: a name, the same where the state is loaded.
+            obj: has `get_state` and `set_state`, as generators of torch, numpy and DALI have, or `state_dict` and
+                `load_state_dict`.  Its state must be what your checkpoint can hold, and on several ranks each saves
+                its own.
+
+        Raises:
+            TypeError: it has neither.
+            ValueError: the name is taken, or no text.
+        """
+        self._registered.add(name, obj)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
@@ -296,18 +364,22 @@ class DataLoader:
 
         Args:
             state_dict: from `state_dict`, of any number of ranks, batch size or engine.
-            strict: False accepts the state of another dataset, order or seed.
+            strict: False accepts the state of another dataset, order or seed, and of an iterable that does not give the
+                same samples again.
 
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
         own: dict[str, Any] = {}
+        registered: dict[str, Any] = {}
         if isinstance(state_dict, Mapping):
             own = {name: state_dict[name] for name in self.source.state_keys if name in state_dict}
-            state_dict = {name: value for name, value in state_dict.items() if name not in own}
+            registered = self._registered.entries(state_dict)
+            state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position)
+            snapshot = self.source.unpack(own, position, strict)
+            self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
         self._progress.load(position._replace(snapshot=snapshot))
@@ -325,12 +397,17 @@ class DataLoader:
         at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
         self._progress.load(to._replace(samples_seen=at))
 
+    @property
+    def _sized(self) -> bool:
+        """Whether every epoch has the same number of samples, and it is known."""
+        return self._order.sized and not self.source.endless
+
     def _fingerprint(self) -> dict[str, int | str]:
         world_size = self._shard().world_size if self._order.strided else 1
         return {
             "seed": self.seed,
             "order": self._order.fingerprint(self.seed, world_size),
-            "num_samples": -1 if self.source.endless else self.num_samples,
+            "num_samples": self.num_samples if self._sized else -1,
             "dataset": self.source.fingerprint(),
         }
 
@@ -338,9 +415,9 @@ class DataLoader:
 
     def _compiled(self) -> Plan:
         if self._plan is None:
-            device = self.options.device
-            kind = torch.device(device).type if device is not None else _default_kind()
-            plan = Plan(self.transform, self.source.kinds, kind, self.source.uniform, self.source.decoded)
+            options, source = self.options, self.source
+            kind = torch.device(options.device).type if options.device is not None else _default_kind()
+            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
             if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
@@ -355,14 +432,18 @@ class DataLoader:
         return distributed.resolve_device(self.options.device)
 
     @property
+    def _any_size(self) -> bool:
+        return self.source.whole_batches or self._order.any_size
+
+    @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._compiled().choose(self.options.engine, self.source.whole_batches)[0]
+        return self._compiled().choose(self.options.engine, self._any_size)[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._compiled().choose(self.options.engine, self.source.whole_batches)[1]
+        return self._compiled().choose(self.options.engine, self._any_size)[1]
 
     def _shard(self) -> Shard:
         options = self.options
@@ -389,10 +470,15 @@ class DataLoader:
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
         start = self._progress.upcoming
+        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
-        if not self.source.endless:
-            self._order.num_steps(batching)  # raises where there can be no epoch
-        self.source.prepare(self.seed, start)
+        if not self.source.endless and not self._order.ahead and not self._order.num_steps(batching):
+            return self._open(NOTHING, shard)
+        # Drawn in the caller's thread: a sampler may use the global generators.
+        epoch = self._order.epoch(self.seed, start)
+        self.source.prepare(self.seed, start, shard, epoch)
+        if self.source.empty:
+            return self._open(NOTHING, shard)
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -406,28 +492,35 @@ class DataLoader:
             ),
             plan=self._compiled(),
             engine=self.engine,
-            prefetch=options.prefetch,
+            prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
+            memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )
-        # Drawn in the caller's thread: a sampler may use the global generators.
-        steps = self._order.epoch(self.seed, start).steps(start, batching)
+        steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
+        self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
-        # Last, so that an error of the sampler, say, loses no position.
+        return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+
+    def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
+        options = self.options
         return OpenPass(
             run=run,
             start=start,
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
             form=self._form,
+            state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             timeout=None if self.source.watched else options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
+            padded=self.pad_last,
+            ranks=shard.world_size,
         )
 
     @property
@@ -438,8 +531,28 @@ class DataLoader:
             return output
         return self.source.rebuild if output == "tuple" else as_dict
 
+    def _warn_of_held_generators(self) -> None:
+        plan = self._compiled()
+        for function in plan.held:
+            names = [name for name, rng in held_generators(function.function) if rng not in self._registered]
+            if names:
+                warnings.warn(
+                    f"the transform {function.name} holds the generator {names[0]}, which gives other numbers after a "
+                    "resume, since batches are made ahead: draw from rand.ndd, or write prefetch_factor=0 and "
+                    f"loader.register({names[0]!r}, {names[0]})",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        plan.held = []  # once
+
     def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
-        left = 0 if self.source.endless else self.num_samples - start.samples_seen
+        if self._order.ahead and start.samples_seen:
+            warnings.warn(
+                f"the sampler has no length: {start.samples_seen} indices are drawn again to go on there",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        left = self.num_samples - start.samples_seen if self._sized else 0
         if 0 < left < batching.shard.world_size and not (self.drop_last or self.pad_last):
             warnings.warn(
                 f"{left} samples of the epoch are left for {batching.shard.world_size} ranks: some repeat one (valid "

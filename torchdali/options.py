@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import default_collate, default_convert
+from torch.utils.data import BatchSampler, default_collate, default_convert
 
 from .batch import BadSample
-from .checks import flag, integer, number, one_of
+from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
+from .drawn import Batches
 from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
-    "batch_sampler": "write sampler= and batch_size=",
-    "generator": "the order and the augmentations follow from seed=",
     "pin_memory_device": "batches arrive on the loader's device: write device=",
 }
 """Arguments of torch's loader that have another word here."""
@@ -61,6 +60,10 @@ class Options:
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
     pad_multiple: int = 1
+    ragged: Sequence[str] = ()
+    uniform: Sequence[str] = ()
+    with_state: bool = False
+    memory_format: torch.memory_format = torch.channels_last
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -75,6 +78,11 @@ class Options:
 
     def __post_init__(self) -> None:
         self._refuse_torch_arguments()
+        self._unfold_batch_sampler()
+        if self.generator is not None:
+            if not isinstance(self.generator, torch.Generator):
+                raise TypeError(f"generator must be a torch.Generator, got {self.generator!r:.80}")
+            self._set("seed", self.seed or self.generator.initial_seed() % 2**63)
         for name, smallest in (("batch_size", 1), ("pad_multiple", 1), ("num_workers", 0)):
             if name != "batch_size" or self.batch_size is not None:
                 self._set(name, integer(name, getattr(self, name), smallest))
@@ -85,14 +93,20 @@ class Options:
             self._set("num_threads", integer("num_threads", self.num_threads, 1))
         if self.max_pixels is not None:
             self._set("max_pixels", integer("max_pixels", self.max_pixels, 1))
-        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers"):
+        for name in ("shuffle", "drop_last", "pad_last", "pin_memory", "persistent_workers", "with_state"):
             self._set(name, flag(name, getattr(self, name)))
         one_of("engine", self.engine, ("auto", "eager", "pipeline", "debug"))
+        for name in ("ragged", "uniform"):
+            self._set(name, names(name, getattr(self, name)))
         if not callable(self.output):
             one_of("output", self.output, ("tuple", "dict"))
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
+        if self.memory_format not in (torch.channels_last, torch.contiguous_format):
+            raise ValueError(
+                f"memory_format must be torch.channels_last or torch.contiguous_format, got {self.memory_format!r:.80}"
+            )
         _ = self.padding
         check_shard(self.rank, self.world_size)
         if self.device is not None:
@@ -111,6 +125,30 @@ class Options:
         if not self.in_order:
             raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
 
+    def _unfold_batch_sampler(self) -> None:
+        """Put a batch sampler where `sampler` is; torch's own is a sampler, a batch size and drop_last."""
+        given = self.batch_sampler
+        if given is None:
+            return
+        written = {
+            "batch_size": self.batch_size != 1,
+            "shuffle": self.shuffle,
+            "sampler": self.sampler is not None,
+            "drop_last": self.drop_last,
+            "pad_last": self.pad_last,
+        }
+        if any(written.values()):
+            wrong = ", ".join(name for name, is_written in written.items() if is_written)
+            raise ValueError(f"batch_sampler gives the batches: leave {wrong} out")
+        if type(given) is BatchSampler:
+            self._set("sampler", given.sampler)
+            self._set("batch_size", given.batch_size)
+            self._set("drop_last", given.drop_last)
+        else:
+            self._set("sampler", Batches(given))
+            self._set("batch_size", 1)
+        self._set("batch_sampler", None)
+
     def _check_ranks(self) -> None:
         if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):
             raise TypeError(f"mesh must be a torch DeviceMesh, got {self.mesh!r:.80}")
@@ -126,6 +164,8 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
+        if self.with_state and self.output != "dict":
+            raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
         if self.multiprocessing_context is not None and not self.num_workers:

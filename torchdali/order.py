@@ -91,6 +91,7 @@ class Step:
         valid: [N] False where a row is repeated only to fill the batch.
         last: it is known to be the epoch's last step.
         counts: for a source that decides how many samples a batch has, what positions count; None: the size is fixed.
+        number: the whole steps of the epoch before it.
     """
 
     start: Position
@@ -99,6 +100,7 @@ class Step:
     valid: NDArray[np.bool_]
     last: bool = False
     counts: Literal["samples", "batches"] | None = None
+    number: int = 0
 
     def resized(self, size: int) -> Step:
         """Resize the step to the number of samples that came for it."""
@@ -176,14 +178,26 @@ class Epoch:
             position = cut.end
         return position
 
+    def step_at(self, position: int, batching: Batching) -> int:
+        """Count the whole steps before a position, from the epoch's start; the inverse of `start_of`."""
+        low, high = 0, max(0, min(self.whole_steps(batching), position))
+        while low < high:  # the last whole step that ends there
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.whole_end(middle, batching) <= position else (low, middle - 1)
+        at, step = self.whole_end(low, batching), low
+        while at < position and (cut := self.cut(at, batching)) is not None and cut.end <= position:
+            at, step = cut.end, step + 1
+        return step
+
     def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
         """Yield a rank's steps from a position to the end of the epoch."""
+        number = self.step_at(start.samples_seen, batching)
         at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
         while cut is not None:
             end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
             last = following is None and self.counts is None
-            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts)
-            at, cut = end, following
+            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts, number)
+            at, cut, number = end, following, number + 1
 
 
 class EndlessEpoch(Epoch):
@@ -212,11 +226,16 @@ class Order:
         dataset_size: number of samples in the dataset that it orders.
         strided: see `Epoch`.
         in_order: samples come in the source's order, so trainers take the loader for an unshuffled one.
+        sized: every epoch has `len` samples.
+        any_size: no batch size is known to hold for all batches.
+        ahead: steps are decided in the caller's thread, while it iterates.
     """
 
     dataset_size: int
     strided = False
     in_order = False
+    sized = True
+    any_size = ahead = False
 
     def __len__(self) -> int:
         """Count the samples of an epoch, over all ranks."""
@@ -255,25 +274,10 @@ class Order:
         return Batching(batch_size, shard, drop_last, pad_last)
 
     def num_steps(self, batching: Batching) -> int:
-        """Count the steps of a whole epoch; they are the same on every rank.
-
-        Raises:
-            ValueError: there would be no step, or a rank would get no sample.
-        """
-        n, size, ranks = len(self), batching.global_size, batching.shard.world_size
-        if n < 1:
-            raise ValueError("the epoch is empty: there are no samples")
-        if batching.drop_last and n < size:
-            raise ValueError(
-                f"drop_last=True leaves no batch of the {n} samples: batch_size {batching.batch_size} x {ranks} ranks "
-                f"is {size}"
-            )
-        if n < ranks and not batching.pad_last:
-            raise ValueError(
-                f"{n} samples cannot give each of {ranks} ranks one: write pad_last=True, or use fewer ranks"
-            )
+        """Count the steps of a whole epoch; they are the same on every rank, and none where nothing is left."""
+        n, size = len(self), batching.global_size
         whole, rest = divmod(n, size)
-        joined = batching.batch_size == 1 and not batching.pad_last  # see `Epoch.cut`
+        joined = batching.batch_size == 1 and not batching.pad_last and whole > 0  # see `Epoch.cut`
         return whole + (0 if batching.drop_last or rest == 0 or joined else 1)
 
 

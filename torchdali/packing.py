@@ -247,7 +247,6 @@ class _Packing:
         index = PackedIndex(
             source=self._source.fingerprint(),
             transform=self._words,
-            decoded=self._source.decoded or "encoded" in self._kinds.values(),
             fields=list(self._source.fields),
             columns=columns,
             shards=shards,

@@ -35,14 +35,18 @@ _IMAGE_FILES = re.compile(
 _warned_of_depth = False
 
 
+class OversizedError(ValueError):
+    """The header of an image promises more pixels than is allowed."""
+
+
 def check_pixels(height: int, width: int, max_pixels: int | None) -> None:
     """Raise where a header promises more pixels than `max_pixels`; None: any number is fine.
 
     Raises:
-        ValueError: it does.
+        OversizedError: it does.
     """
     if max_pixels is not None and height * width > max_pixels:
-        raise ValueError(
+        raise OversizedError(
             f"an image of at most {max_pixels} pixels was expected, got a header of width {width} and height {height}: "
             "for larger ones set the loader's max_pixels, and PIL.Image.MAX_IMAGE_PIXELS for a dataset's own samples"
         )
@@ -69,7 +73,7 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
         max_pixels: how many pixels its header may promise; None: any number that Pillow allows.
 
     Raises:
-        ValueError: the header promises more than `max_pixels`, or than Pillow allows.
+        OversizedError: the header promises more than `max_pixels`, or than Pillow allows.
         OSError, ValueError, SyntaxError: Pillow's, for what it can't read.
     """
     from PIL import Image, ImageOps
@@ -80,7 +84,7 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
             bits: Any = getattr(opened, "tag_v2", {}).get(258, (8,))  # a TIFF file's, of each value
             image = ImageOps.exif_transpose(opened)
     except Image.DecompressionBombError as error:
-        raise ValueError(f"Pillow's own limit, PIL.Image.MAX_IMAGE_PIXELS, holds too: {error}") from None
+        raise OversizedError(f"Pillow's own limit, PIL.Image.MAX_IMAGE_PIXELS, holds too: {error}") from None
     if image.mode.startswith(("I", "F")) or max(bits) > 8:
         warn_of_depth()
     if image.mode.startswith("I") or image.mode == "F":

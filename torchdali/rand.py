@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,14 @@ class Key(IntEnum):
     BATCHES = 0xB0C5  # the order of its batches
     READER = 0x4EAD  # the seed of a native reader's own generator
     SHARD = 0x5EED  # one rank's seed, see `shard_seed`
-    CHILD = 0xC41D  # plus a number: the children of a `Rand`, such as one for each step of a transform
+    READER_SHARDS = 0x4EAE  # the permutation of a native reader's shards over the ranks
+    CHILD = 0xC41D  # plus a number: the children of a `Rand`
+    STEP = 0x57E9  # a step of a transform, by its name and occurrence, see `Rand.named`
+    STREAM = 0x57EA  # the draws that a user gave a name, see `Rand.stream`
     COLLATE = 0xC011  # the global generators while a `collate_fn` runs
+    TORCH = 0x70C4  # the seed of `rand.torch` in a function
+    NUMPY = 0x70C5  # the seed of `rand.numpy`
+    GLOBAL = 0x70C6  # the seeds of the global generators while a function runs in the caller's thread
     SUBSTITUTE = 0xBAD  # a number for `Rand.child`: the samples that take the place of bad ones
 
 
@@ -82,6 +89,11 @@ def derive(seed: int, *numbers: int) -> int:
     return int(key[0])
 
 
+def name_key(name: str) -> int:
+    """Make a 64-bit number from a name, the same in every process."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
 def shard_seed(seed: int, rank: int) -> int:
     """Make the seed for random state that one rank owns ("global seed plus rank"), such as `rand.ndd`."""
     return derive(seed, Key.SHARD, rank) % 2**63
@@ -101,17 +113,40 @@ class Rand:
     """
 
     def __init__(self, seed: int, epoch: int, samples: ArrayLike) -> None:
-        self._keys = fold(derive(seed, epoch), samples)
+        self._root = self._keys = fold(derive(seed, epoch), samples)
         self._draw = 0
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def child(self, number: int) -> Rand:
-        """Make independent numbers for one of several users, such as the steps of a transform."""
-        child = copy.copy(self)
-        child._keys, child._draw = fold(self._keys, Key.CHILD + number), 0
-        return child
+        """Make independent numbers for one of several users."""
+        return self._with(fold(self._keys, Key.CHILD + number))
+
+    def named(self, key: Key, name: str, occurrence: int = 0) -> Rand:
+        """Make independent numbers of the same samples by a name, whichever child of a `Rand` is asked.
+
+        Args:
+            key: the purpose of the name.
+            name: any text.
+            occurrence: tells users of one name apart.
+        """
+        return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
+
+    def stream(self, name: str) -> Rand:
+        """Make independent numbers by a name of your own, such as "geometry".
+
+        They keep their values when the steps of a transform are reordered, renamed, added or taken out; whoever asks
+        for the same name gets the same numbers.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f'rand.stream takes a name, such as rand.stream("geometry"), got {name!r}')
+        return self.named(Key.STREAM, name)
+
+    def _with(self, keys: Words) -> Rand:
+        made = copy.copy(self)
+        made._keys, made._draw = keys, 0
+        return made
 
     def words(self, shape: Shape = ()) -> Words:
         """[N, *shape] independent 64-bit words."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +41,17 @@ def seeded(seed: int, epoch: int, index: int) -> None:
         index: what the sample's random numbers are keyed by.
     """
     seed_all(seed, epoch, index)
+
+
+def global_states() -> tuple[bytes, ...]:
+    """Tell where the global generators of Python, numpy and torch (CPU) stand."""
+    legacy: Any = np.random.get_state()
+    parts = repr(random.getstate()).encode(), legacy[1].tobytes() + repr(legacy[2:]).encode()
+    return (*parts, torch.default_generator.get_state().numpy().tobytes())
+
+
+GLOBAL = ("random", "np.random", "torch")
+"""The names of the global generators, in the order of `global_states`."""
 
 
 @contextmanager

@@ -8,6 +8,7 @@ random numbers) into columns.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ import torch
 
 from .batch import Columns, Kind, join
 from .distributed import Shard
-from .drawn import Drawn
+from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
 from .options import Options
-from .order import Indices, Order, Rows, Sequential, Shuffled
+from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
 
+_warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
@@ -89,7 +91,14 @@ class Failed(NamedTuple):
 
 
 class Reading:
-    """Reads a source for one pass; a subclass defines `stream` and `read`."""
+    """Reads a source for one pass; a subclass defines `stream` and `read`.
+
+    Attributes:
+        end: where the source stands after the end of its epoch, if the next one does not simply begin at the start; it
+            is known when the stream has ended.
+    """
+
+    end: Any = None
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Yield the columns of consecutive rows, in order; for a failure, yield its error and go on.
@@ -126,7 +135,6 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
-        decoded: its images were files before, and draw the random numbers that the files would.
         collated: reading gives whole batches, as the user's `collate_fn` makes them.
         state_keys: the entries of a loader's state that belong to the source.
     """
@@ -134,7 +142,7 @@ class Source:
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = collated = decoded = False
+    uses_dali = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
     state_keys: tuple[str, ...] = ()
 
@@ -160,6 +168,11 @@ class Source:
         """Give the file of a sample, for messages; None where samples have no files."""
         return None
 
+    @property
+    def empty(self) -> bool:
+        """Whether it is known, before a pass is opened, that there is no sample."""
+        return False
+
     # For a loader
 
     def bind(self, options: Options) -> Source:
@@ -178,10 +191,14 @@ class Source:
                 f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
                 "write transform= for what it does to the samples, or output=f for the form of the batch"
             )
-        if options.num_workers:
-            raise ValueError(
-                f"{type(self).__name__} needs no worker processes, since DALI reads and decodes in threads: leave "
-                f"num_workers out, or write num_threads={options.num_workers}"
+        name = type(self).__name__
+        if options.num_workers and name not in _warned:
+            _warned.add(name)
+            warnings.warn(
+                f"{name} needs no worker processes, since DALI reads and decodes in threads: num_workers="
+                f"{options.num_workers} changes nothing; write num_threads={options.num_workers}",
+                UserWarning,
+                stacklevel=3,
             )
         return self
 
@@ -194,7 +211,7 @@ class Source:
         """
         if sampler is None:
             return Shuffled(len(self)) if shuffle else Sequential(len(self))
-        order = sampler if isinstance(sampler, Order) else Drawn(sampler, len(self))
+        order = sampler if isinstance(sampler, Order) else drawn_order(sampler, len(self))
         order.check_dataset(len(self))
         return order
 
@@ -202,8 +219,8 @@ class Source:
         """Open the source for one pass."""
         raise NotImplementedError
 
-    def prepare(self, seed: int, start: Position) -> None:
-        """Get ready for a pass from `start`: its fields may be asked for before the pass is opened."""
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        """Get ready for a pass from `start`, in an order: its fields may be asked for before the pass is opened."""
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""
@@ -213,8 +230,13 @@ class Source:
         """Make the entries `state_keys` of a loader's state from a position's snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
         """Read a position's snapshot from the entries `state_keys` of a loader's state.
+
+        Args:
+            state: the entries.
+            position: the state's position.
+            strict: False: what was read up to there is not verified.
 
         Raises:
             StateMismatchError: they do not fit this source, or the position.

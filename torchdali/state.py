@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from .errors import StateMismatchError
 
-VERSION = 1
+VERSION = 2
+OLDER = (1,)  # versions whose positions mean the same
 MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
 MAX_SAMPLES = 2**62  # of an epoch whose length nobody knows
@@ -22,7 +23,8 @@ class Position(NamedTuple):
             and iterates twice without it; each cycle is another order.
         samples_seen: samples of the epoch handed over so far, over all ranks.
         finished: the pass over the epoch was completed, so that the next one begins the next epoch.
-        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).
+        snapshot: where the source stands here, if `samples_seen` does not say it (see `source.Source.pack`).  Its
+            `next_epoch()` is what the start of the next epoch takes over from it.
     """
 
     epoch: int = 0
@@ -51,7 +53,8 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     Args:
         state: what `pack` gave, perhaps by way of JSON or `torch.load`.
         fingerprint: this loader's, compared with the state's.
-        strict: False accepts another fingerprint; the numbers must still be possible here.
+        strict: False accepts another fingerprint, and a state of version 1, whose order goes on with other
+            augmentations; the numbers must still be possible here.
 
     Raises:
         StateMismatchError: one line for each difference.
@@ -72,6 +75,9 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
         elif name == "finished":
             if type(value) is not bool:
                 lines.append(f"{name}: expected True or False, got {_shown(value)}")
+        elif name == "version" and type(value) is int and value in OLDER:
+            if strict:
+                lines.append(_CHANGED.format(value))
         elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
             lines.append(f"{name}: expected {expected!r}, got {_shown(value)}")
     unknown = [name for name in state if name not in (*_PLAIN, "version", *fingerprint)]
@@ -81,6 +87,13 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     if lines:
         raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
     return Position(*(state[name] for name in _PLAIN))
+
+
+_CHANGED = (
+    f"version: expected {VERSION}, got {{}}, whose transforms drew other random numbers, and whose native readers with "
+    "window shuffling had another order: finish the run with the release that it was begun with, or write "
+    "load_state_dict(state, strict=False) to go on from its position with other augmentations"
+)
 
 
 def _shown(value: Any) -> str:
@@ -137,8 +150,8 @@ class Progress:
             # A trainer that has fetched a batch already says so afterwards: the pass that runs still counts.
             self._again, self._set = True, False
             return
+        self._next, self._set = _start(self._loaded or self._live or self._next, epoch), True
         self._loaded = self._live = None
-        self._next, self._set = Position(epoch), True
 
     def load(self, position: Position) -> None:
         """Start the next pass here; the pass that was begun last goes on here too, if it is still open."""
@@ -155,7 +168,7 @@ class Progress:
             return self._after(self._loaded) if self._loaded.finished else self._loaded
         if self._live is not None and not self._set:
             begins_again = self._again and not self._live.finished
-            return Position(self._live.epoch) if begins_again else self._after(self._live)
+            return _start(self._live, self._live.epoch) if begins_again else self._after(self._live)
         return self._next
 
     def begin(self) -> tuple[int, Position]:
@@ -176,5 +189,10 @@ class Progress:
 
     def _after(self, position: Position) -> Position:
         if self._explicit:
-            return Position(position.epoch, position.cycle + 1)
-        return Position(position.epoch + 1)
+            return _start(position, position.epoch, position.cycle + 1)
+        return _start(position, position.epoch + 1)
+
+
+def _start(after: Position, epoch: int, cycle: int = 0) -> Position:
+    """The start of an epoch, after a position of another one."""
+    return Position(epoch, cycle, snapshot=after.snapshot and after.snapshot.next_epoch())

@@ -6,18 +6,23 @@ not end the process.  Remote files ("s3://...", "https://...") are read by fsspe
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import stat
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import OpenFilesError
+
+T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 
 CHUNK = 8 << 20  # bytes; a request to an object store takes as long as reading about this many
@@ -141,10 +146,9 @@ class LocalStorage(Storage):
         self._info, self._file = now, file
         # No lock, since a fork could copy a locked one: each step is atomic, and at worst a file is opened twice.
         _opened.append(weakref.ref(self))
-        while len(_opened) > OPEN_FILES:
-            oldest = _opened.popleft()()
-            if oldest is not None:
-                oldest._file = None
+        most = min(OPEN_FILES, max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))  # others need some too
+        while len(_opened) > most:
+            _close_oldest()
         return file
 
 
@@ -152,11 +156,52 @@ class _OpenFile:
     """A descriptor that is closed when its last reader has gone."""
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY)
+        self.descriptor = opened(lambda: os.open(path, os.O_RDONLY))
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
 
 _opened: deque[weakref.ref[LocalStorage]] = deque()
+
+
+def opened(open_file: Callable[[], T]) -> T:
+    """Open a file; where the process may open no more, after closing those that have been open longest.
+
+    Raises:
+        OpenFilesError: it may open no more, and none of ours is open.
+        OSError: another reason.
+    """
+    while True:
+        try:
+            return open_file()
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES:
+                raise
+            if not _close_oldest():
+                raise OpenFilesError(too_many_files()) from error
+
+
+OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+def too_many_files() -> str:
+    """Say that there are too many open files, and what to write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = "unlimited" if hard == resource.RLIM_INFINITY else hard
+    return (
+        f"this process may have {soft} files open (`ulimit -n`), and has: write `ulimit -n {most}` before it starts, "
+        "or close what the program keeps open"
+    )
+
+
+def _close_oldest() -> bool:
+    """Close the storage that was opened first, as soon as no thread reads it; whether there was one."""
+    try:
+        oldest = _opened.popleft()()
+    except IndexError:
+        return False
+    if oldest is not None:
+        oldest._file = None
+    return True
 
 
 def _local_info(path: str, status: os.stat_result) -> tuple[int, str]:

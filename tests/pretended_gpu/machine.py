@@ -110,14 +110,6 @@ class Machine:
         if line not in self.hazards:
             self.hazards.append(line)
 
-    def per_batch(self, batches: int) -> dict[str, float]:
-        """How many kernels, copies to the GPU and host waits there were for each batch, over all threads."""
-        found: Counter[str] = Counter()
-        for (_, what), n in self.counts.items():
-            kind = "wait" if what.startswith("wait") else what
-            found[kind] += n
-        return {kind: found[kind] / batches for kind in ("kernel", "H2D copy", "wait")}
-
     def count(self, what: str, n: int = 1) -> None:
         with self.lock:
             self.counts[threading.current_thread().name, what] += n

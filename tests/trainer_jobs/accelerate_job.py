@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from accelerate import Accelerator, skip_first_batches
 from torch import nn
 
+import torchdali as td
 from tests.trainer_jobs.common import (
     EPOCHS,
     Record,
@@ -101,7 +103,10 @@ def run_cells(folder: Path | str, out: Path | str) -> dict[str, Any]:
     for skip in (ACCUMULATE, steps(world_size) - 1):
         found[f"skip {skip}"] = skipping(folder, out, skip)
     found["nested"] = nested(folder)
+    found["open"] = open_validation(folder)
+    found["side by side"] = side_by_side(folder)
     found["gathered"] = gathered(folder, SIZES)
+    found["said"] = warned()
     return found
 
 
@@ -137,6 +142,52 @@ def nested(folder: Path | str) -> dict[str, Any]:
     seen.append(state.in_dataloader)
     training.close()
     return {"seen": seen}
+
+
+def open_validation(folder: Path | str) -> list[bool]:
+    """Where gradients are synchronized, with a validation that is opened in the middle and stays open."""
+    training = Training(folder, ACCUMULATE)
+    with make_eval_loader(folder, 4) as held_out:
+        open_pass = None
+        for number, batch in enumerate(training.loader):
+            if number == 1:
+                open_pass = iter(held_out)
+                next(open_pass)
+            training.step(0, batch)
+        del open_pass
+    training.close()
+    return training.synced
+
+
+def side_by_side(folder: Path | str) -> list[tuple[bool, bool]]:
+    """Whose end is told, where two passes take turns and the second ends first."""
+    training, seen = Training(folder), []
+    state = training.accelerator.gradient_state
+    with make_eval_loader(folder, 8) as other:
+        second = iter(other)
+        for _ in training.loader:
+            first = state.end_of_dataloader
+            next(second, None)
+            seen.append((first, state.end_of_dataloader))
+        del second
+    training.close()
+    return seen
+
+
+def warned() -> dict[str, list[str]]:
+    """What is said of a last batch that can't be gathered, and of one whose repeated rows are counted."""
+    accelerator, said = Accelerator(cpu=True), {}
+    numbers = td.InMemoryDataset(number=range(4 * accelerator.num_processes + 1))
+    for name, options in {"uneven": {}, "unmarked": {"pad_last": True}, "even": {"drop_last": True}}.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                with td.DataLoader(numbers, 2, device="cpu", **options) as loader:
+                    for (number,) in loader:
+                        if name != "uneven":
+                            accelerator.gather_for_metrics(number)
+        said[name] = [str(warning.message) for warning in caught if warning.category is RuntimeWarning]
+    return said
 
 
 def gathered(folder: Path | str, sizes: list[int]) -> dict[str, Any]:

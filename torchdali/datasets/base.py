@@ -14,14 +14,15 @@ from torch.utils.data import Dataset
 from ..batch import Columns, Kind
 from ..fields import BESIDE, Fields
 from ..formats.image import look
-from ..options import Options
+from ..listeners import Listeners
 from ..source import DirectReading, Pass, Reading, Source
 
 
 class MapDataset(Source, Dataset[tuple[Any, ...]]):
     """Base of datasets whose samples are read by index, as columns.
 
-    A subclass calls `_set_fields` in its `__init__`, and defines `__len__`, `read_columns` and `fingerprint`.
+    A subclass calls `_set_fields` in its `__init__`, and defines `__len__`, `read_columns` and `fingerprint`.  One with
+    a method `set_epoch` is told the epoch by the loader, before samples of it are read.
 
     Attributes:
         paths: the samples' files, where there are files.
@@ -92,14 +93,17 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     def _read_own(self, indices: NDArray[np.int64]) -> Columns:
         return self.read_columns([int(i) for i in indices], [name for name in self.fields if name not in BESIDE])
 
-    def bind(self, options: Options) -> Source:
-        super().bind(options)
-        if not len(self):
-            raise ValueError("the dataset is empty")
-        return self
-
     def open(self, pass_: Pass) -> Reading:
-        return DirectReading(self._read_own, self.blocking)
+        listeners = Listeners(self)
+        if not listeners:
+            return DirectReading(self._read_own, self.blocking)
+        listeners.tell(pass_.seed, pass_.key, again=True)
+
+        def read(indices: NDArray[np.int64]) -> Columns:
+            listeners.tell(pass_.seed, pass_.key)  # another pass may have told its own
+            return self._read_own(indices)
+
+        return DirectReading(read, self.blocking)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Read one sample, in the order of `fields`: images decoded as uint8 [C, H, W], numbers as torch scalars.

@@ -13,6 +13,7 @@ from ..columns import as_column, same_shape
 from ..fingerprint import files_digest
 from ..formats.files import as_root, read_file
 from .base import MapDataset
+from .exclude import Exclude, kept
 
 
 class FileDataset(MapDataset):
@@ -23,9 +24,11 @@ class FileDataset(MapDataset):
         labels: one number, array or object per file; None: there is no field `label`.  Arrays (numpy or torch) may be
             ragged, and then leave the loader padded; lists are objects.
         fields: some of image, label, index, path, valid; by default image, and label where there are labels.
+        exclude: samples to leave out: the file of a report by `torchdali check`, or a list of paths and indices.
 
     Raises:
-        ValueError: no files, not one label per file, or an unknown field.
+        ValueError: no files, not one label per file, an unknown field, or an `exclude` that names other files or all.
+        IndexError: an index in `exclude` is outside.
         TypeError: one path instead of a list.
         FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: the first file is missing.
@@ -39,6 +42,8 @@ class FileDataset(MapDataset):
         paths: Sequence[str | Path],
         labels: Sequence[Any] | None = None,
         fields: Sequence[str] | None = None,
+        *,
+        exclude: Exclude | None = None,
     ) -> None:
         if isinstance(paths, (str, Path)):
             raise TypeError(f"paths must be a list of files, got {paths!r}: for a folder write ImageFolder(root)")
@@ -47,6 +52,8 @@ class FileDataset(MapDataset):
             raise ValueError("paths must name at least one file, got none")
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
+        rows = kept(self.paths, exclude)
+        self.paths = [self.paths[row] for row in rows]
         if not os.path.exists(self.paths[0]):
             first = self.paths[0]
             raise FileNotFoundError(
@@ -55,7 +62,8 @@ class FileDataset(MapDataset):
         kinds: dict[str, Kind] = {"image": "encoded"}
         self.labels: Column | None = None
         if labels is not None:
-            self.labels, kinds["label"] = as_column("labels", labels)
+            column, kinds["label"] = as_column("labels", labels)
+            self.labels = column if len(rows) == len(column) else take({"label": column}, rows)["label"]
         self._uniform = self.labels is not None and same_shape(self.labels, kinds["label"])
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
         self._fingerprint: str | None = None
@@ -90,6 +98,7 @@ class ImageFolder(FileDataset):
         extensions: endings of the files to take, in upper or lower case; None: torchvision's list.
         is_valid_file: a function of a path that says whether to take the file; instead of `extensions`.
         allow_empty: accept classes without a file.
+        exclude: samples to leave out, as in `FileDataset`; the classes and their labels stay.
 
     Attributes:
         classes: the classes' names, sorted.
@@ -100,7 +109,8 @@ class ImageFolder(FileDataset):
     Raises:
         FileNotFoundError: no root, no classes in it, no file in any class, or, unless `allow_empty`, in one of them.
         NotADirectoryError: `root` is a file.
-        ValueError: an unknown field, empty `extensions`, or both `extensions` and `is_valid_file`.
+        ValueError: an unknown field, empty `extensions`, both `extensions` and `is_valid_file`, or an `exclude` that
+            names other files or all.
     """
 
     def __init__(
@@ -111,6 +121,7 @@ class ImageFolder(FileDataset):
         extensions: Sequence[str] | None = None,
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
+        exclude: Exclude | None = None,
     ) -> None:
         from torchvision.datasets import folder
 
@@ -131,6 +142,7 @@ class ImageFolder(FileDataset):
         )
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
+        self.samples = [self.samples[row] for row in kept([path for path, _ in self.samples], exclude)]
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name

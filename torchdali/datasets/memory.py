@@ -28,20 +28,34 @@ class InMemoryDataset(MapDataset):
     Args:
         columns: the columns by name, instead of keyword arguments, or in addition to them.
         fields: names in the order of the batch, also index and valid; by default all columns, in their order.
+        fingerprint: a string that names the data, such as "tokens, version 3"; by default the values are hashed when
+            the first state is taken, of arrays over 64 MiB a sample.  A column of this name goes into the dict.
 
     Raises:
         ValueError: no columns, empty columns or columns of different lengths; no fields or unknown fields; a column
             with the name index, path or valid.
-        TypeError: `columns` is not a dict, or a column is not a list or an array.
+        TypeError: `columns` is not a dict, a column is not a list or an array, or the fingerprint is not a string.
         FieldTypeError: arrays in one column that differ in dtype or number of dimensions, or images in the number of
             channels.
     """
 
     def __init__(
-        self, columns: Mapping[str, Any] | None = None, *, fields: Sequence[str] | None = None, **more: Any
+        self,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        fields: Sequence[str] | None = None,
+        fingerprint: str | None = None,
+        **more: Any,
     ) -> None:
         if columns is not None and not isinstance(columns, Mapping):
             raise TypeError(f"columns must be a dict of columns, got {type(columns).__name__}: write image=...")
+        if fingerprint is not None and not isinstance(fingerprint, str):
+            raise TypeError(
+                f"fingerprint must be a text that says what the data is, got {type(fingerprint).__name__}: "
+                'for a column of this name write InMemoryDataset({"fingerprint": ...})'
+            )
+        if fingerprint == "":
+            raise ValueError("fingerprint must be a text that says what the data is, got an empty one")
         given = {**(columns or {}), **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
@@ -54,7 +68,7 @@ class InMemoryDataset(MapDataset):
             raise ValueError(f"columns must be of one length, at least 1, got {lengths}")
         self._set_fields(tuple(given) if fields is None else fields, kinds)
         self._uniform = {name: same_shape(column, kinds[name]) for name, column in self.columns.items()}
-        self._fingerprint: str | None = None
+        self._fingerprint = None if fingerprint is None else f"{len(self)} in memory {fingerprint}"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -71,7 +85,7 @@ class InMemoryDataset(MapDataset):
         return dtype
 
     def fingerprint(self) -> str:
-        """Hash all values, once."""
+        """Give the text that was given; else hash the values, once."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint

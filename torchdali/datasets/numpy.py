@@ -101,6 +101,11 @@ class NumpyDataset(MapDataset):
 
 
 def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:
+    if isinstance(paths, Mapping):
+        raise TypeError(
+            "NumpyDataset takes the paths of .npy files, got a dict: for arrays in memory write "
+            "InMemoryDataset(**arrays), for several files per sample a Dataset of your own"
+        )
     if not isinstance(paths, (str, Path)):
         return expand(paths, **options)
     text = os.fspath(paths)

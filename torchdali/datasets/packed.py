@@ -48,7 +48,6 @@ class Packed(MapDataset):
         self._set_fields(index.fields if fields is None else fields, known)
         self._ends = np.cumsum([shard.samples for shard in index.shards])
         self._maps: dict[str, NDArray[Any]] = {}
-        self.decoded = index.decoded
         self.packed_transform = index.transform
         self.left_out = [
             BadSample(i, path, stage, reason, None)

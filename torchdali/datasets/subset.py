@@ -36,7 +36,6 @@ class Subset(MapDataset):
         self.dataset = dataset
         self._chosen = Fields(dataset.fields, dict(dataset.kinds))
         self.blocking, self.uses_dali, self.inline = dataset.blocking, dataset.uses_dali, dataset.inline
-        self.decoded = dataset.decoded
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -25,6 +25,7 @@ from ..paths import expand
 from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
 from .base import MapDataset
+from .exclude import Exclude, kept
 
 
 class TarDataset(MapDataset):
@@ -45,6 +46,8 @@ class TarDataset(MapDataset):
         index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote tars.
+        exclude: samples to leave out: the file of a report by `torchdali check`, or a list of indices and of paths, as
+            `path` gives them.
 
     Attributes:
         shards: the tars.
@@ -69,6 +72,7 @@ class TarDataset(MapDataset):
         index_paths: str | Path | Sequence[str | Path] | None = None,
         index_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        exclude: Exclude | None = None,
     ) -> None:
         one_of("missing", missing, ("error", "skip"))
         options = dict(storage_options or {})
@@ -86,6 +90,8 @@ class TarDataset(MapDataset):
         else:
             indexes = _map_remote(lambda tar: tar_index(tar, index_dir), self._storages)
         self._join(indexes, wanted, missing)
+        if exclude is not None:
+            self._keep(kept([self.path(index) for index in range(len(self))], exclude))
         self._forms: dict[str, Form] = {}
         self._forms = {
             name: Form.of("array", self.read_columns([0], [name])[name][0])
@@ -140,6 +146,12 @@ class TarDataset(MapDataset):
         joined = np.concatenate(sizes, axis=1)
         self._sizes: NDArray[Any] = joined.astype(np.uint32) if joined.max() < 1 << 32 else joined
         self._keys = Texts.joined(keys)
+
+    def _keep(self, rows: list[int]) -> None:
+        """Leave out all samples but these."""
+        self._ends = np.searchsorted(rows, self._ends)
+        self._offsets, self._sizes = self._offsets[:, rows], self._sizes[:, rows]
+        self._keys = self._keys.take(rows)
 
     def __len__(self) -> int:
         return int(self._ends[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,40 +25,50 @@ class Eager:
 
     Args:
         fetcher: the first stage.
+        finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
         sync: evaluate each operator to its end before the next (for debugging).
+        inline: it runs in the caller's thread.
 
     Attributes:
         session: the blocks in which operators of this plan run.
     """
 
-    def __init__(self, fetcher: Fetcher, sync: bool = False) -> None:
+    def __init__(
+        self, fetcher: Fetcher, finish: Callable[[Work], None], sync: bool = False, inline: bool = False
+    ) -> None:
+        self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
         self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
         self.stream = self.session.stream
         self.kind = "gpu" if self.stream else "cpu"
-        self.program = Program(fetcher, self.kind, self.stream)
+        self.program = Program(fetcher, self.kind, self.stream, inline)
 
     def __call__(self, work: Work) -> None:
-        """Fill in `work.outputs`; DALI's error, or a function's, rises for the whole batch."""
+        """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
         with self.session:
             batches = self.program(_dali.DynamicOps(self.kind), self.inputs(work), work, _feed)
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
-            work.outputs = self.owned(outputs) if self.stream else {**outputs}
+            self.hand_over(work, outputs)
 
     def inputs(self, work: Work) -> dict[str, Any]:
         """A work's columns as batches."""
         inputs = {}
         for name in self.plan.inputs:
             image = self.plan.kinds[name] == "image"
-            batch = _dali.as_batch(work.columns[name], "HWC" if image else "")
+            column = work.columns[name]
+            if self.plan.kinds[name] == "number":
+                column = np.array(column)  # as numbers leave that no function sees
+            batch = _dali.as_batch(column, "HWC" if image else "")
             inputs[name] = batch.gpu() if self.stream and image else batch
         return inputs
 
-    def owned(self, outputs: dict[str, _dali.Output]) -> dict[str, _dali.Output | _dali.Owned]:
-        """Copies of outputs on the GPU, within a session."""
-        return {name: output.owned(self.device) for name, output in outputs.items()}
+    def hand_over(self, work: Work, outputs: dict[str, _dali.Output]) -> None:
+        """Give a work its outputs, within a session; the caller keeps them until its end."""
+        work.outputs = dict(outputs)
+        if self.stream:
+            self._finish(work)
 
     def decodes(self, encoded: Sequence[NDArray[np.uint8]]) -> bool:
         """Whether DALI's decoder takes these files."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,19 @@ class HostStage:
         device: the batches' device.
         num_threads: the number of samples to work on at a time; 0: one, in the calling thread.
         padding: for ragged fields.
+        memory_format: of batches of images.
     """
 
-    def __init__(self, fetcher: Fetcher, device: torch.device, num_threads: int, padding: Padding) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        device: torch.device,
+        num_threads: int,
+        padding: Padding,
+        memory_format: torch.memory_format,
+    ) -> None:
         self.plan, self.fetcher, self.device, self.padding = fetcher.plan, fetcher, device, padding
+        self._memory_format = memory_format
         self._pool = Pool()
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
@@ -48,16 +56,34 @@ class HostStage:
             self._threads = None
 
     def __call__(self, work: Work) -> None:
-        """Fill in `work.batch`: the dataset's fields in their order, then what functions added."""
-        plan = self.plan
-        names = [name for name in plan.kinds if not plan.functions or name not in plan.inputs or name in work.outputs]
-        names += [name for name in work.outputs if name not in plan.kinds]
+        """Fill in `work.batch`, unless the device part has done it within its session on a GPU."""
+        if work.batch:
+            return
+        if self._stream is None:
+            self.finish(work)
+            return
+        columns = work.columns
         try:
-            with torch.cuda.stream(self._stream) if self._stream else nullcontext():
-                work.batch = {name: self._field(name, work) for name in names}
+            with torch.cuda.stream(self._stream):
+                self.finish(work)
         finally:
-            if self._stream:
-                self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+            self._stream.synchronize()  # before what it reads is dropped, and so that any stream may go on
+            del columns
+
+    def finish(self, work: Work) -> None:
+        """Fill in `work.batch`: the dataset's fields in their order, then what functions added.
+
+        On a GPU it works on the current stream, and its caller waits for that before anything is dropped.
+        """
+        plan = self.plan
+        # Numbers that functions leave out stay.
+        names = [
+            name
+            for name, kind in plan.kinds.items()
+            if not plan.functions or name not in plan.inputs or name in work.outputs or kind == "number"
+        ]
+        names += [name for name in work.outputs if name not in plan.kinds]
+        work.batch = {name: self._field(name, work) for name in names}
         work.outputs, work.columns, work.draws = {}, {}, {}
 
     def _field(self, name: str, work: Work) -> Any:
@@ -65,7 +91,7 @@ class HostStage:
         if name in plan.pixels and (name not in work.outputs or plan.split < len(plan.steps)):
             return self._images(name, work)
         if name in work.outputs:
-            return self._output(name, work.outputs[name])
+            return self._output(name, work)
         column = work.columns[name]
         if isinstance(column, Collated):
             return column.to(self.device) if self.device.type == "cuda" else column
@@ -73,6 +99,8 @@ class HostStage:
             return collate_numbers(column, self.device)
         if kind == "array":
             samples = work.samples.indices.tolist()
+            if plan.uniform[name] and not isinstance(column, np.ndarray):
+                plan.uniform.settle(name, [tuple(row.shape) for row in column])
             return collate_arrays(name, column, plan.uniform[name], self.padding, self.device, samples)
         return list(column)
 
@@ -103,7 +131,7 @@ class HostStage:
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
 
-        uniform = bool(plan.uniform[name]) or (plan.uniform[name] is None and len(np.unique(sizes, axis=0)) == 1)
+        uniform = plan.uniform.settle(name, list(map(tuple, sizes.tolist())), not work.alone)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self.padding.extent(sizes)
         fill = 0.0 if plan.uniform[name] else self.padding.value_for(name, dtype)
         batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
@@ -122,8 +150,15 @@ class HostStage:
                     out.copy_(image)
 
         self._each(run, len(arrays))
-        images = batch.permute(0, 3, 1, 2).to(self.device)
-        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device))
+        images = self._laid_out(batch).to(self.device, non_blocking=True)
+        return images if uniform else Padded(images, torch.from_numpy(sizes.copy()).to(self.device, non_blocking=True))
+
+    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Make [N, C, H, W] of [N, H, W, C], in the memory format that the user asked for."""
+        view = images.permute(0, 3, 1, 2)
+        if self._memory_format == torch.channels_last:
+            return view
+        return view.contiguous() if view.is_cuda else self._pool.empty(view.shape, view.dtype).copy_(view)
 
     def _each(self, run: Any, n: int) -> None:
         if not self._workers:
@@ -135,27 +170,32 @@ class HostStage:
         for future in [self._threads.submit(run, part) for part in parts]:
             future.result()
 
-    def _output(self, name: str, output: _dali.Output | _dali.Owned) -> Any:
+    def _output(self, name: str, work: Work) -> Any:
         """Make a batch of a field that comes out of DALI as it leaves."""
+        output = work.outputs[name]
         shapes, layout, data = output.shapes(), output.layout, output.tensors()
         check_decoded(self.plan, name, shapes)
         image = name in self.plan.pixels and len(shapes[0]) == 3
         channels_first = layout.startswith("C")
-        uniform = self.plan.uniform.get(name)
-        if uniform is not True:
+        # By shapes: engines differ in how they lay memory out.
+        number = name not in self.plan.pixels and set(shapes) == {()}
+        uniform = number or self.plan.uniform.settle(name, shapes, not work.alone)
+        if not (number or self.plan.uniform[name]):
             self.padding.value_for(name, data[0].dtype)  # a later batch may need it
-        if uniform is not False and len(set(shapes)) == 1:  # by shapes: engines differ in how they lay memory out
-            data = torch.stack(data) if isinstance(data, list) else data
-            return data.permute(0, 3, 1, 2) if image and not channels_first else data
+        if uniform:
+            if isinstance(data, list):
+                data = torch.stack(data)
+            elif output.on_device:
+                data = data.clone()  # DALI's memory is gone with the session
+            return self._laid_out(data) if image and not channels_first else data
         dims = slice(1, 3) if image and channels_first else slice(0, 2) if image else slice(None)
 
         def empty(shape: tuple[int, ...]) -> torch.Tensor:
             return torch.empty(shape, dtype=data[0].dtype, device=self.device)
 
         out, sizes = self.padding.pad(name, list(data), empty, dims)
-        return Padded(
-            out.permute(0, 3, 1, 2) if image and not channels_first else out, torch.from_numpy(sizes).to(self.device)
-        )
+        out = self._laid_out(out) if image and not channels_first else out
+        return Padded(out, torch.from_numpy(sizes).to(self.device, non_blocking=True))
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

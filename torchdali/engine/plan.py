@@ -7,7 +7,8 @@ functions: the first run from the headers of the files, the others from the shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ import torch
 
 from ..batch import PIXELS, Kind
 from ..collate import Padding
-from ..rand import Rand
+from ..rand import Key, Rand, derive, name_key
 from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
+from .uniformity import Uniformity
 
 Draws = dict[int, dict[str, Params]]
 """Parameters by step and field."""
@@ -33,16 +35,18 @@ class Plan:
         kinds: the dataset's fields.
         device: "cpu" or "cuda".
         uniform: says whether a field's samples all have one shape.
-        decoded: the images were files before they were packed, and draw the random numbers that the files would.
+        always_ragged, always_uniform: fields that leave padded, or as one tensor, whatever else is known of them.
 
     Attributes:
         steps: the transforms and functions.
+        names: each step's name and its occurrence: what its random numbers are keyed by, wherever it stands.
         split: steps[:split] run in DALI, the rest in torch.
         fused: the decoder decodes only the window of the step after it.
         pixels: the image fields.
         inputs: the fields that go into DALI.
-        skipped: the number of steps before the first one that were done before, but count in the keys of draws.
-        uniform: whether the images or arrays of a field leave with one shape; None: each batch shows it.
+        uniform: whether the images or arrays of a field leave with one shape.
+        tried: the functions that were called once already.
+        held: the functions that were not looked through yet for generators that they hold.
     """
 
     def __init__(
@@ -51,7 +55,8 @@ class Plan:
         kinds: Mapping[str, Kind],
         device: str,
         uniform: Callable[[str], bool | None],
-        decoded: bool = False,
+        always_ragged: Sequence[str] = (),
+        always_uniform: Sequence[str] = (),
     ) -> None:
         self.kinds = dict(kinds)
         self.pixels = [name for name, kind in kinds.items() if kind in PIXELS]
@@ -67,11 +72,13 @@ class Plan:
             self.steps.insert(0, Decode())
             self.functions = [k + 1 for k in self.functions]
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
-        # Of files, Decode is step 0, unless a function decodes them.
-        self.skipped = int(decoded and not self.encoded and 0 not in self.functions)
+
         if not self.encoded and self.steps and isinstance(self.steps[0], Decode):
             del self.steps[0]  # they are decoded already
             self.functions = [k - 1 for k in self.functions]
+        self.names = _names(self.steps)
+        self.tried: set[int] = set()
+        self.held = [step for step in self.steps if isinstance(step, Function)]
         self.split = len(self.steps)
         if device == "cpu":
             while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:
@@ -85,23 +92,36 @@ class Plan:
         self.first_run = (0, first)
         self.peeks = bool(self.encoded) and any(self.transform(k).needs_sizes for k in range(first))
         # A function sees everything that DALI can hold.
-        others = [name for name, kind in kinds.items() if kind == "array"] if self.functions else []
+        others = [name for name, kind in kinds.items() if kind in ("array", "number")] if self.functions else []
         self.inputs = (self.pixels if self.split else []) + others
-        self.uniform = {
-            name: self._uniform(name, uniform(name))
-            for name, kind in kinds.items()
-            if kind == "array" or kind in PIXELS
-        }
+        sources = {name: uniform(name) for name, kind in kinds.items() if kind == "array" or kind in PIXELS}
+        self.uniform = Uniformity(
+            {name: self._uniform(name, known, self.steps) for name, known in sources.items()},
+            [name for name, known in sources.items() if self._uniform(name, known, self.steps[:first]) is False],
+            bool(self.functions),
+            always_ragged,
+            always_uniform,
+        )
 
     def transform(self, k: int) -> Transform:
         """Step k; a function counts as one without parameters."""
         step = self.steps[k]
         return step if isinstance(step, Transform) else _NOTHING
 
-    def _uniform(self, name: str, uniform: bool | None) -> bool | None:
-        for step in self.steps:
+    def rand(self, k: int, rand: Rand) -> Rand:
+        """The random numbers of step k, from those of a batch's samples."""
+        return rand.named(Key.STEP, *self.names[k])
+
+    def seed(self, k: int, seed: int) -> int:
+        """A seed for step k, from one for a batch."""
+        name, occurrence = self.names[k]
+        return derive(seed, name_key(name), occurrence)
+
+    def _uniform(self, name: str, uniform: bool | None, steps: Sequence[Transform | Function]) -> bool | None:
+        for step in steps:
             if isinstance(step, Function):
-                uniform = None
+                # A function often makes images of one size out of any, and seldom arrays.
+                uniform = None if name in self.pixels or uniform is not False else False
             elif step.fixes_size and name in self.pixels:
                 uniform = True
         return uniform
@@ -118,9 +138,11 @@ class Plan:
         """
         if not self.functions:  # they may add fields
             padding.check_fields(self.kinds)
-        for name, uniform in self.uniform.items():
+        for name, kind in self.kinds.items():
+            if kind != "array" and name not in self.pixels:
+                continue
             dtype = self._image_dtype() if name in self.pixels else dtype_of(name)
-            if not uniform and dtype is not None and not self.functions:
+            if not self.uniform[name] and dtype is not None and not self.functions:
                 padding.value_for(name, dtype)
 
     def _image_dtype(self) -> torch.dtype:
@@ -146,25 +168,23 @@ class Plan:
                     )
         return None
 
-    def choose(self, engine: str, whole_batches: bool) -> tuple[str, str]:
+    def choose(self, engine: str, any_size: bool) -> tuple[str, str]:
         """Choose the execution, and say why.
 
         Args:
             engine: "eager", "pipeline", "debug" or "auto".
-            whole_batches: the source decides how many samples a batch has.
+            any_size: the source or the order decides how many samples a batch has.
         """
         why_not = self.why_not_traced
-        if whole_batches:
-            why_not = "a pipeline has a largest batch size, and the source decides how large batches are"
+        if any_size:
+            why_not = (
+                "a pipeline has a largest batch size, and the source or a batch sampler decides how large they are"
+            )
         if engine == "pipeline" and why_not:
             return "eager", why_not
         if engine != "auto":
             return engine, f"engine={engine!r} was asked for"
         return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
-
-    def child(self, k: int, rand: Rand) -> Rand:
-        """The random numbers of step k."""
-        return rand.child(k + self.skipped)
 
     def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
         """Draw the parameters of a run of steps, and give the images' sizes after it."""
@@ -175,7 +195,7 @@ class Plan:
             draws[k] = {}
             for name in sizes:
                 # The same numbers for each field of a sample: an image and its mask are flipped together.
-                draws[k][name], sizes[name] = self.transform(k).make_params(self.child(k, rand), sizes[name])
+                draws[k][name], sizes[name] = self.transform(k).make_params(self.rand(k, rand), sizes[name])
         if self.fused and run[0] == 0:
             for name in self.encoded:
                 whole = before[name]
@@ -201,6 +221,17 @@ class _Nothing(Transform):
 
 
 _NOTHING = _Nothing()
+
+
+def _names(steps: Sequence[Transform | Function]) -> list[tuple[str, int]]:
+    """Name each step, and count the steps of one name; those that draw nothing do not count."""
+    counts: Counter[str] = Counter()
+    names = []
+    for step in steps:
+        name = step.name if isinstance(step, Function) else type(step).__name__
+        names.append((name, counts[name]))
+        counts[name] += isinstance(step, Function) or step.draws
+    return names
 
 
 def _flatten(transform: Any) -> list[Transform | Function]:

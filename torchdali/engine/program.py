@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..errors import TransformError
-from ..rand import Rand, derive, shard_seed
-from ..transforms.function import Call, Function, FunctionRand, as_argument
+from ..rand import Key, Rand, derive, shard_seed
+from ..seeding import GLOBAL, global_states, preserved, seed_all
+from ..transforms.function import Call, Function, FunctionRand, Moment, as_argument
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
 from .plan import Draws, FieldSizes, Plan
@@ -45,11 +47,12 @@ class Program:
         fetcher: the first stage.
         kind: "cpu" or "gpu".
         stream: the GPU's, in which eager operators run.
+        inline: functions are called in the caller's thread, whose global random generators are used and put back.
     """
 
-    def __init__(self, fetcher: Fetcher, kind: str, stream: torch.cuda.Stream | None) -> None:
+    def __init__(self, fetcher: Fetcher, kind: str, stream: torch.cuda.Stream | None, inline: bool) -> None:
         self.plan, self.kind = fetcher.plan, kind
-        self._fetcher, self._stream = fetcher, stream
+        self._fetcher, self._stream, self._inline = fetcher, stream, inline
 
     def __call__(self, ops: _dali.Ops, sample: dict[str, Any], work: Work, feed: Feed) -> dict[str, Any]:
         """The outputs by field, as batches or nodes; errors of DALI and of functions rise.
@@ -83,14 +86,16 @@ class Program:
         draws = dict(work.draws)
         for run in plan.runs()[1:]:  # after functions nothing needs sizes, or the plan could not be traced
             draws |= plan.draw(run, rand, dict.fromkeys(plan.pixels))[0]
-        children: dict[int, Rand] = {}
+        children: dict[tuple[int, str | None], Rand] = {}
         values = []
         for step, field, key, call in arguments:
             if call is None:
                 values.append(draws[step][field][key])
             else:
-                child = children.setdefault(step, plan.child(step, rand))  # one for all calls: it counts them
-                values.append(draw(child, call))
+                if (step, call.stream) not in children:  # one for all calls: it counts them
+                    child = plan.rand(step, rand)
+                    children[step, call.stream] = child if call.stream is None else child.stream(call.stream)
+                values.append(draw(children[step, call.stream], call))
         return values
 
     def _draw_after_function(self, start: int, stop: int, sample: dict[str, Any], rand: Rand) -> Draws:
@@ -106,26 +111,52 @@ class Program:
     def _call(
         self, k: int, ops: _dali.Ops, sample: dict[str, Any], work: Work, rand: Rand, feed: Feed
     ) -> dict[str, Any]:
-        function, start, pass_ = self.plan.steps[k], work.step.start, self._fetcher.pass_
+        plan, start, pass_ = self.plan, work.step.start, self._fetcher.pass_
+        function = plan.steps[k]
         assert isinstance(function, Function)
-        if self._stream:
+        if self._stream and k:
             self._stream.synchronize()  # the function may decode, onto memory that operators before it still use
-        seed = (
-            derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen, k + self.plan.skipped)
-            % 2**63
-        )
-        child = self.plan.child(k, rand)
+        batch = derive(shard_seed(pass_.seed, pass_.shard.rank), start.key, start.samples_seen)
+        seed = plan.seed(k, batch) % 2**63
 
-        def feed_call(call: Call) -> Any:
-            return feed(Argument(k, call=call), draw(child, call))
+        def feed_call(call: Call, host: Rand) -> Any:
+            return feed(Argument(k, call=call), draw(host, call))
 
-        def make_rng() -> Any:
+        def make_rng(seed: int) -> Any:
             return _dali.dynamic().random.RNG(seed=seed)
 
-        if function.traceable:
-            return function(ops, sample, FunctionRand(child, self.kind, feed_call, None))
-        with _dali.default_rng(seed):
-            return function(ops, sample, FunctionRand(child, self.kind, feed_call, make_rng))
+        moment = None if function.traceable else Moment(batch, seed, start.epoch, work.step.number, make_rng)
+        function_rand = FunctionRand(plan.rand(k, rand), self.kind, feed_call, moment)
+        given = dict(sample)
+        with nullcontext() if function.traceable else _dali.default_rng(seed), self._watched(k, function, seed, work):
+            sample = function(ops, sample, function_rand)
+        plan.uniform.replaced([name for name, value in sample.items() if value is not given.get(name)])
+        return sample
+
+    @contextmanager
+    def _watched(self, k: int, function: Function, seed: int, work: Work) -> Iterator[None]:
+        """Seed the global generators for a function in the caller's thread, and put them back after it.
+
+        In another thread they can't be seeded, since the caller draws from them too.  But the caller waits while the
+        first batch of a pass is made: a generator that moves then was moved by the function.
+        """
+        if self._inline and not function.traceable:
+            with preserved():
+                seed_all(derive(seed, Key.GLOBAL))
+                yield
+            return
+        if k in self.plan.tried or work.step.start != self._fetcher.pass_.start:
+            yield
+            return
+        before = global_states()
+        yield
+        self.plan.tried.add(k)
+        if moved := [name for name, a, b in zip(GLOBAL, before, global_states(), strict=True) if a != b]:
+            work.warnings.append(
+                f"the transform {function.name} draws from the global generator of {' and '.join(moved)}, which gives "
+                "other numbers after a resume: write rand.uniform(...) and the like, or draw from rand.torch, "
+                "rand.numpy or rand.ndd, which follow (seed, epoch, position)"
+            )
 
 
 def draw(rand: Rand, call: Call) -> NDArray[Any]:

@@ -25,6 +25,7 @@ from ..formats.image import check_header, readable
 from ..order import Rows
 from ..pillow import transcode
 from ..rand import Key, Rand
+from ..storage import OUT_OF_FILES, too_many_files
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -56,6 +57,8 @@ def _final(error: BaseException, read: bool) -> bool:
     A value of another form is a bad sample's where the source refuses it, and the batch's where two samples of it that
     were read differ.
     """
+    if isinstance(error, OSError) and error.errno in OUT_OF_FILES:
+        return True
     return isinstance(error, TorchDaliError) and (read or not isinstance(error, FieldTypeError))
 
 
@@ -84,6 +87,8 @@ class Repair:
             self._mend(work, error)
         except Exception as final:
             let_through(final)
+            if isinstance(final, OSError) and final.errno in OUT_OF_FILES:
+                final.add_note(f"torchdali: {too_many_files()}")
             work.error = final
 
     def _mend(self, work: Work, error: BaseException) -> None:
@@ -135,7 +140,7 @@ class Repair:
 
     def _diagnose(self, work: Work, index: int, key: int) -> Diagnosis:
         rows = Rows(np.array([index]), np.array([key], np.uint64))
-        alone = Work(work.step, rows, np.ones(1, np.bool_))
+        alone = Work(work.step, rows, np.ones(1, np.bool_), alone=True, warnings=work.warnings)
         encoded = self._fetcher.plan.encoded
         try:
             columns = self._read(work, rows)

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -58,6 +59,7 @@ class Settings:
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
     padding: Padding
+    memory_format: torch.memory_format
     policy: Policy
     max_pixels: int | None
 
@@ -78,11 +80,11 @@ class Run:
         self._cancel: Callable[[], None] | None = None
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
-        self._cancel = fetcher.reading.cancel
-        host = HostStage(fetcher, pass_.device, workers, s.padding)
+        self._cancel, self._reading = fetcher.reading.cancel, fetcher.reading
+        host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, sync=s.engine == "debug")
+            return Eager(fetcher, host.finish, sync=s.engine == "debug", inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy
@@ -138,6 +140,11 @@ class Run:
         stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
         self._stages.append(stage)
         return stage
+
+    @property
+    def end(self) -> Any:
+        """The snapshot of the epoch's end, see `source.Reading.end`."""
+        return self._reading.end
 
     def next(self, timeout: float | None) -> Work:
         """The next work.

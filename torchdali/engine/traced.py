@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import take
-from ..errors import leave_frame, let_through
+from ..errors import first_line, leave_frame, let_through
 from .eager import Eager
 from .program import Argument
 from .work import Work
@@ -22,6 +24,8 @@ class Traced:
 
     The pipeline is fed by our own steps: inputs and every parameter come from `fn.external_source`, so it holds no
     state.  A work that fails comes out with its error, and a new pipeline takes over the works that were in flight.
+    The second one in a row is tried eagerly: where it passes, the pipeline is to blame and not the samples, and the
+    rest of the pass runs eagerly.
 
     Args:
         eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
@@ -31,13 +35,16 @@ class Traced:
 
     def __init__(self, eager: Eager, batch_size: int, num_threads: int) -> None:
         self._eager, self._batch_size, self._num_threads = eager, batch_size, num_threads
+        self._failed = 0  # works in a row
+        self._given_up = False
 
     def __call__(self, works: Iterable[Work]) -> Iterator[Work]:
         feed = _Feed(iter(works))
-        while True:
-            first = feed.take()
-            if first is None:
-                return
+        while (first := feed.take()) is not None:
+            if first.error is None and self._given_up:
+                self._run_eagerly(first)
+                yield first
+                continue
             if first.error is not None:
                 yield first
                 continue
@@ -47,7 +54,7 @@ class Traced:
             except Exception as error:
                 let_through(error)
                 feed.again.popleft()
-                first.error = leave_frame(error)
+                self._fail(first, error)
                 yield first
                 continue
             yield from self._run(pipe, names, feed)
@@ -67,30 +74,56 @@ class Traced:
                 let_through(error)
                 yield from feed.failed_ahead()
                 work = feed.flying.popleft()
-                work.error = leave_frame(error)
-                feed.again.extendleft(reversed(feed.flying))
-                feed.flying.clear()
+                self._fail(work, error)
+                feed.take_back()
                 yield work
                 return
             yield from feed.failed_ahead()
             work = feed.flying.popleft()
             try:
                 self._collect(work, names, results)
+                self._failed = 0
             except Exception as error:
                 let_through(error)
-                work.error = leave_frame(error)
+                self._fail(work, error)
             del results
             yield work
+            if self._given_up:
+                feed.take_back()
+                return
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        """Leave the pipeline's error in a work, unless it is the second in a row and the work passes eagerly."""
+        work.error = leave_frame(error)
+        self._failed += 1
+        if self._failed < 2:
+            return
+        reason, work.error = work.error, None
+        self._run_eagerly(work)
+        if work.error is not None:  # the samples are to blame
+            work.error = reason
+            return
+        self._given_up = True
+        warnings.warn(
+            "DALI's pipeline has failed twice in a row, and the batch passes without it: the rest of this pass runs "
+            f"eagerly, which is slower.  The pipeline's error: {first_line(reason)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _run_eagerly(self, work: Work) -> None:
+        try:
+            self._eager(work)
+        except Exception as error:
+            let_through(error)
+            work.error = leave_frame(error)
 
     def _collect(self, work: Work, names: list[str], results: Any) -> None:
         eager = self._eager
         outputs = {name: _dali.Output(result) for name, result in zip(names, results, strict=True)}
-        if not eager.stream:
-            work.outputs = {**outputs}
-            return
-        # `run` has waited for these outputs; copied before the next run may free them.
-        with eager.session:
-            work.outputs = eager.owned(outputs)
+        # `run` has waited for these outputs; on a GPU they are copied before the next run may free them.
+        with eager.session if eager.stream else nullcontext():
+            eager.hand_over(work, outputs)
 
     def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
         """Build a pipeline; also give the names of its outputs."""
@@ -106,7 +139,14 @@ class Traced:
         ops = _dali.DynamicOps(eager.kind)
         with eager.session:
             program(ops, eager.inputs(probe), probe, note)
-        feed.inputs = lambda work: [work.columns[name] for name in plan.inputs] + program.values(work, arguments)
+        numbers = [plan.kinds[name] == "number" for name in plan.inputs]
+
+        def inputs_of(work: Work) -> list[Any]:
+            columns = [work.columns[name] for name in plan.inputs]
+            columns = [np.array(column) if number else column for column, number in zip(columns, numbers, strict=True)]
+            return columns + program.values(work, arguments)
+
+        feed.inputs = inputs_of
 
         layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
@@ -137,6 +177,11 @@ class _Feed:
 
     def take(self) -> Work | None:
         return self.again.popleft() if self.again else next(self._works, None)
+
+    def take_back(self) -> None:
+        """Let the works in flight come first again."""
+        self.again.extendleft(reversed(self.flying))
+        self.flying.clear()
 
     def failed_ahead(self) -> Iterator[Work]:
         while self.flying and self.flying[0].error is not None:
@@ -173,4 +218,5 @@ def _one_sample(work: Work) -> Work:
             for k, fields in work.draws.items()
         },
         sizes={name: None if sizes is None else sizes[first] for name, sizes in work.sizes.items()},
+        warnings=work.warnings,
     )

@@ -31,6 +31,8 @@ class Work:
         error: the first error; later stages pass it on.
         failed: the same, where the user's code that makes samples raised it.
         bad: the bad samples that were met.
+        alone: it is no batch of the stream, but one sample that is tried.
+        warnings: texts for the caller, in whose thread they are given.
         release: gives back the memory of what was read.
         snapshot: where the source stands after this step, if the step's end does not say so.
     """
@@ -42,11 +44,13 @@ class Work:
     columns: Columns = field(default_factory=dict)
     draws: Draws = field(default_factory=dict)
     sizes: FieldSizes = field(default_factory=dict)
-    outputs: dict[str, _dali.Output | _dali.Owned] = field(default_factory=dict)
+    outputs: dict[str, _dali.Output] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
     failed: Failed | None = None
     bad: list[BadSample] = field(default_factory=list)
+    alone: bool = False
+    warnings: list[str] = field(default_factory=list)
     release: Callable[[], None] | None = None
     snapshot: Any = None
 

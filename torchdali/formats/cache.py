@@ -145,7 +145,7 @@ def _load(file: Path, version: str) -> Index | None:
     """Read an index; None where there is none, or only a damaged one or one of another version of the file."""
     try:
         with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as stored:
-            if _DIGEST not in stored.files or str(stored[_VERSION]) != version:
+            if str(stored[_VERSION]) != version or _DIGEST not in stored.files:
                 return None
             index = {name: stored[name] for name in stored.files if name not in (_VERSION, _DIGEST)}
             if str(stored[_DIGEST]) != digest(index):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import nearest_path
+from ..storage import opened
 
 
 def read_file(path: str) -> NDArray[np.uint8]:
@@ -18,7 +19,7 @@ def read_file(path: str) -> NDArray[np.uint8]:
         OSError: it can't be opened.
         ValueError: it is empty.
     """
-    file = os.open(path, os.O_RDONLY)
+    file = opened(lambda: os.open(path, os.O_RDONLY))
     try:
         data = np.empty(os.fstat(file).st_size, np.uint8)
         size = 0

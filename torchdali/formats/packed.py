@@ -83,7 +83,6 @@ class PackedIndex:
     Attributes:
         source: the fingerprint of the packed dataset.
         transform: the transform that was applied, in words; None: there was none.
-        decoded: some images were files.
         fields: the packed dataset's fields, in its order.
         columns: the columns.
         shards: the shards.
@@ -92,7 +91,6 @@ class PackedIndex:
 
     source: str
     transform: str | None
-    decoded: bool
     fields: list[str]
     columns: list[PackedColumn]
     shards: list[PackedShard]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
+from ..batch import Kind
 from ..checks import integer
+from ..distributed import Shard
 from ..fingerprint import digest
-from ..order import Rows
+from ..options import Options
+from ..order import Epoch, Rows
 from ..source import Pass, Reading
-from .callback_job import CallbackDescribe, CallbackJob, CallbackRead
+from ..state import Position
+from .callback_job import BatchInfo, CallbackDescribe, CallbackJob, CallbackRead, SampleInfo
 from .reading import make_reading
 from .source import PythonSource
 
@@ -27,7 +31,7 @@ class SampleSource(PythonSource):
         batch: it makes whole batches.
         num_samples: the samples per epoch on each rank, where that is known: the loader has a length then.  Not with
             `batch`, where the callback decides how large batches are.
-        fields, ragged: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`.
 
     Raises:
         TypeError: it is not callable.
@@ -45,15 +49,17 @@ class SampleSource(PythonSource):
         num_samples: int | None = None,
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
+        kinds: Mapping[str, Kind] | None = None,
     ) -> None:
         if not callable(callback):
             raise TypeError(
                 f"callback must be callable with a SampleInfo or BatchInfo, got {type(callback).__name__}: "
                 "for an iterable write IterableSource(...)"
             )
-        super().__init__(fields, ragged)
+        super().__init__(fields, ragged, kinds)
         self.callback, self.batch = callback, batch
         self.whole_batches = bool(batch)
+        self._epoch, self._batch_size = 0, 1
         self.num_samples = None if num_samples is None else integer("num_samples", num_samples, 1)
         if batch and num_samples is not None:
             raise ValueError("num_samples counts samples, and batch=True makes batches of any size: leave it out")
@@ -68,13 +74,37 @@ class SampleSource(PythonSource):
         name = getattr(self.callback, "__qualname__", type(self.callback).__qualname__)
         return f"callback {name[:60]} {digest(self.batch, self.num_samples)}"
 
+    def bind(self, options: Options) -> Self:
+        bound = super().bind(options)
+        bound._batch_size = options.batch_size or 1
+        return bound
+
     def job(self) -> CallbackJob:
         return CallbackJob(self.callback, self.batch)
 
-    def describe_request(self) -> CallbackDescribe:
-        return CallbackDescribe(self._names)
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        super().prepare(seed, start, shard, epoch)
+        self._epoch = start.epoch
+
+    def describe_request(self, worker: int) -> CallbackDescribe:
+        infos = [self._info(index, number) for number, index in enumerate(self._first)]
+        return CallbackDescribe([*infos, self._info(0, 0)], self._names, self._kinds)
+
+    def _info(self, index: int, number: int) -> SampleInfo | BatchInfo:
+        """Make the question for a sample, or a batch, that is the n-th from where a pass starts."""
+        if self.batch:
+            return BatchInfo(index, self._epoch)
+        size = self._batch_size
+        first = index - number % size
+        return SampleInfo(index, number % size, -(-first // size), self._epoch)
 
     def open(self, pass_: Pass) -> Reading:
+        if pass_.shard.world_size > 1 and not _names_shards(self.callback):
+            self.warn_once(
+                f"each of {pass_.shard.world_size} ranks asks its own callback, and nothing in this one is named after "
+                "a shard or a rank: if it answers the same on all ranks, they train on the same samples.  Write a "
+                "callback that has shard_id and num_shards, as in DALI's examples"
+            )
         structure = self.structure
 
         def request(rows: Rows) -> CallbackRead:
@@ -83,3 +113,18 @@ class SampleSource(PythonSource):
             return CallbackRead(pass_.seed, pass_.key, pass_.epoch, iteration, rows.indices.tolist(), structure)
 
         return make_reading(self, pass_, request)
+
+
+def _names_shards(callback: Any) -> bool:
+    """Whether a name in a callback tells that it knows of shards or ranks."""
+    found, names = [callback], set[str]()
+    for one in found:
+        names |= set(getattr(one, "__dict__", {})) | set(getattr(one, "keywords", None) or {})
+        for code in (getattr(function, "__code__", None) for function in (one, vars(type(one)).get("__call__"))):
+            if code is None:
+                continue
+            names |= {*code.co_names, *code.co_freevars, *code.co_varnames}
+        inner = getattr(one, "func", None) or getattr(one, "__wrapped__", None) or getattr(one, "__self__", None)
+        if inner is not None and len(found) < 5:
+            found.append(inner)
+    return any(word in name.lower() for name in names for word in ("shard", "rank", "world", "replica"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ..batch import Kind
+from ..errors import leave_frame, let_through
 from ..seeding import seeded
 from ..workers import Answer, EpochEnd
 from .sample import Description, Structure
@@ -42,10 +44,14 @@ class CallbackDescribe(NamedTuple):
     """The request to describe the first sample.
 
     Attributes:
+        asked: the questions to try.
         fields: as the user named them; None: names that the sample suggests.
+        kinds: kinds of fields, as the user named them.
     """
 
+    asked: list[SampleInfo | BatchInfo]
     fields: tuple[str, ...] | None
+    kinds: Mapping[str, Kind]
 
 
 class CallbackRead(NamedTuple):
@@ -81,16 +87,25 @@ class CallbackJob:
         self._batch = batch
 
     def describe(self, request: CallbackDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample."""
-        progress(0)
-        seeded(0, 0, 0)
-        try:
-            first = self.dataset(BatchInfo(0, 0) if self._batch else SampleInfo(0, 0, 0, 0))
-        except StopIteration as error:
-            raise ValueError(
-                "the callback gives no sample: it raised StopIteration when asked for the first"
-            ) from error
-        return Description(Structure.of(_rows(first)[0] if self._batch else first, request.fields))
+        """Describe the first sample that can be made: one that can't is an error where it is read."""
+        failed: Exception | None = None
+        for info in request.asked:
+            progress(info[0])
+            seeded(0, 0, 0)
+            try:
+                sample = self.dataset(info)
+                sample = _rows(sample)[0] if self._batch else sample
+                return Description(Structure.of(sample, request.fields, request.kinds))
+            except StopIteration as error:
+                if info[0] == 0:
+                    raise ValueError(
+                        "the callback gives no sample: it raised StopIteration when asked for the first"
+                    ) from error
+            except Exception as error:
+                let_through(error)
+                failed = failed or leave_frame(error)
+        assert failed is not None  # the last question is the epoch's first
+        raise failed
 
     def read(self, request: CallbackRead, progress: Callable[[int], None]) -> Answer:
         """Read the samples up to the end of the epoch."""

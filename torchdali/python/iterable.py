@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from typing import Any, Self
 
-from torch.utils.data import IterableDataset
-
+from ..batch import Kind
 from ..checks import one_of
+from ..distributed import Shard
 from ..fingerprint import digest
 from ..options import Options
+from ..order import Batching, Endless, Epoch, Order
 from ..source import Pass, Reading
 from ..state import Position
-from .iterable_job import IterableDescribe, IterableJob
-from .iterable_reading import IterableReading
+from .iterable_job import DESCRIBED, IterableDescribe, IterableJob, IterablePass
+from .iterable_reading import IterableReading, begin_of
 from .snapshot import Snapshot
 from .source import PythonSource
 
@@ -24,10 +27,15 @@ class IterableSource(PythonSource):
     `DataLoader(dataset, num_workers=2)` wraps an `IterableDataset` in it.  Each worker iterates a copy and makes whole
     batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
 
-    The state holds where each worker stands: the `state_dict` of the dataset where it has one (with `load_state_dict`),
-    else the number of samples that were taken.  A resume iterates those again, with a warning: they have to be the same
-    ones.  The state is the same on all ranks, and another number of ranks may go on with it; but with shard="none" each
-    rank has its own.  Where the dataset has a `set_epoch`, it is told the epoch before each pass.
+    The state holds where each worker stands: the `state_dict` of the dataset or of its iterator where one has it (with
+    `load_state_dict`), else the number of samples that were taken.  A resume iterates those again, with a warning, and
+    raises StateMismatchError where they are others.  The state is the same on all ranks, and another number of ranks
+    may go on with it; but with shard="none" each rank has its own.  Another number of workers may go on at the start of
+    an epoch, and in the middle of one where the workers share the iterable by "skip".
+
+    The dataset is iterated once per epoch, and an epoch that it counts by itself (in its state, or in an integer
+    attribute) goes on as with torch's loader without workers, in new workers and after a resume too.  Where it has a
+    `set_epoch`, it is told the epoch before each pass.
 
     The end of an iterable is not known before it comes: with several ranks, the first ones may have one batch more than
     the others, but not with drop_last=True.
@@ -35,11 +43,11 @@ class IterableSource(PythonSource):
     Before each sample, the generators of Python, numpy and torch are seeded by (seed, epoch, number of samples taken).
 
     Args:
-        dataset: the iterable, or a generator function, which is called for each pass.
+        dataset: the iterable; or a generator function or a class, which is called for each pass.
         shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
             shares itself, among workers and ranks.  "auto": as "skip"; but a dataset that asks
             `torch.utils.data.get_worker_info` shares itself among workers.
-        fields, ragged: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`.
 
     Raises:
         TypeError: it can't be iterated, or only once.
@@ -56,21 +64,23 @@ class IterableSource(PythonSource):
         shard: str = "auto",
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
+        kinds: Mapping[str, Kind] | None = None,
     ) -> None:
-        own = isinstance(dataset, IterableDataset) or hasattr(dataset, "state_dict")
-        if isinstance(dataset, Iterator) and not own:
+        once = isinstance(dataset, Iterator) and type(dataset).__module__ in ("builtins", "itertools", "_io")
+        if once:
             raise TypeError(
                 f"a {type(dataset).__name__} can be iterated only once: write the function that makes it, or an object "
                 "whose __iter__ begins anew"
             )
-        if callable(dataset) and not hasattr(dataset, "__iter__"):
+        if isinstance(dataset, type) or (callable(dataset) and not hasattr(dataset, "__iter__")):
             dataset = Called(dataset)
         if not hasattr(dataset, "__iter__"):
             raise TypeError(f"dataset must be an iterable, got {type(dataset).__name__}")
         one_of("shard", shard, ("auto", "skip", "none"))
-        super().__init__(fields, ragged)
+        super().__init__(fields, ragged, kinds)
         self.dataset, self.shard = dataset, shard
-        self._next_pass: tuple[int, int] | None = None
+        self._next_pass: tuple[int, Position, Shard] | None = None
+        self.counted: Counted | None = None
         self._job: IterableJob | None = None  # one for all passes, since it knows the dataset's first state
 
     def fingerprint(self) -> str:
@@ -92,11 +102,29 @@ class IterableSource(PythonSource):
             self._job = IterableJob(self.dataset, self.shard)
         return self._job
 
-    def prepare(self, seed: int, start: Position) -> None:
-        self._next_pass = seed, start.key
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        self._next_pass = seed, start, shard
 
-    def describe_request(self) -> IterableDescribe:
-        return IterableDescribe(self._names, *(self._next_pass or (self.pools.options.seed, Position().key)))
+    def describe_request(self, worker: int) -> IterableDescribe:
+        seed, start, shard = self._next_pass or (self.pools.options.seed, Position(), Shard(0, 1))
+        count = max(1, self.pools.options.num_workers)
+        begin = begin_of(start, count, list(shard) if self.shard == "none" else None)
+        part = IterablePass(seed, start.key, worker, count, *shard, DESCRIBED)
+        return IterableDescribe(part, begin.workers[worker], self._names, self._kinds)
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        order = super().order(shuffle, sampler)
+        if not self.whole_batches and hasattr(self.dataset, "__len__"):
+            with suppress(TypeError):  # of a dataset that knows no length after all
+                sized: Any = self.dataset
+                len(sized)
+                workers = max(1, self.pools.options.num_workers)
+                order = self.counted = Counted(sized, workers, self.shard != "none")
+        return order
+
+    @property
+    def told(self) -> int | None:
+        return None if self.counted is None else self.counted.told
 
     def open(self, pass_: Pass) -> Reading:
         return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
@@ -104,15 +132,68 @@ class IterableSource(PythonSource):
     def pack(self, snapshot: Any) -> dict[str, Any]:
         return {"iterable": "" if snapshot is None else snapshot.pack()}
 
-    def unpack(self, state: Mapping[str, Any], position: Position) -> Snapshot | None:
-        return Snapshot.unpack(state.get("iterable", ""), position, max(1, self.pools.options.num_workers))
+    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Snapshot:
+        workers = max(1, self.pools.options.num_workers)
+        snapshot = Snapshot.unpack(state.get("iterable", ""), position, workers)
+        return snapshot if strict else snapshot.unverified()
 
 
 class Called:
-    """An iterable that calls a function for each iteration, and iterates its result."""
+    """An iterable that calls a function, or a class, for each iteration, and iterates its result.
+
+    Raises:
+        TypeError: it can't be called without arguments.
+    """
 
     def __init__(self, function: Callable[[], Iterable[Any]]) -> None:
-        self.function = function
+        name = getattr(function, "__name__", type(function).__name__)
+        with suppress(ValueError):  # of a builtin that has no signature
+            try:
+                inspect.signature(function).bind()
+            except TypeError as error:
+                instead = f"{name}(...)" if isinstance(function, type) else f"lambda: {name}(...)"
+                raise TypeError(
+                    f"{name} is called without arguments for each pass, and it needs some ({error}): write "
+                    f"IterableSource({instead})"
+                ) from None
+        self.function, self.name = function, name
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.function())
+        made = self.function()
+        if not hasattr(made, "__iter__"):
+            raise TypeError(f"{self.name} must return an iterable, got {type(made).__name__}: write yield, or a list")
+        return iter(made)
+
+
+class Counted(Endless):
+    """The order of an iterable that says how many samples it has; it ends where it ends.
+
+    Args:
+        dataset: has a length.
+        num_workers: the workers that share it, at least 1.
+        shared: ranks share it too; or its length is this rank's.
+
+    Attributes:
+        told: the number of batches that were told last; None: they were not asked for.
+    """
+
+    def __init__(self, dataset: Sized, num_workers: int, shared: bool) -> None:
+        super().__init__(None)
+        self._dataset, self._num_workers, self._shared = dataset, num_workers, shared
+        self.told: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def batching(self, batch_size: int, shard: Shard, drop_last: bool, pad_last: bool) -> Batching:
+        return Batching(batch_size, shard, drop_last)
+
+    def num_steps(self, batching: Batching) -> int:
+        rank, ranks = batching.shard if self._shared else Shard(0, 1)
+        shares = [
+            len(range(rank * self._num_workers + worker, len(self), ranks * self._num_workers))
+            for worker in range(self._num_workers)
+        ]
+        size = batching.batch_size
+        self.told = sum(share // size if batching.drop_last else -(-share // size) for share in shares)
+        return self.told

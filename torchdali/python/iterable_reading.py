@@ -11,11 +11,12 @@ from ..batch import Columns
 from ..errors import StateMismatchError
 from ..order import Rows
 from ..source import Failed, Lent, Pass, Reading
+from ..state import Position
 from ..workers import Task, WorkerPool
 from .call import call
 from .iterable_job import IterableNote, IterablePass, IterableRead
 from .reading import failure_of, smallest
-from .snapshot import Snapshot, Standing
+from .snapshot import Carried, Snapshot, Standing
 from .source import PythonSource, size_of
 
 _passes = itertools.count()
@@ -37,28 +38,47 @@ class IterableReading(Reading):
         self._count = max(1, source.pools.options.num_workers)
         self._number = next(_passes)  # a pass may be begun twice
         self._smallest = smallest(source, pass_)
-        begin: Snapshot = pass_.start.snapshot or Snapshot(0, (Standing(0, None, False),) * self._count, None)
-        self._turn, self._workers = begin.turn, list(begin.workers)
         # Where the dataset shares itself among ranks, only this rank can go on with its state.
         self._rank = list(pass_.shard) if shard == "none" else None
-        if pass_.start.snapshot is not None and begin.rank != self._rank:
+        begin = begin_of(pass_.start, self._count, self._rank)
+        self._turn, self._workers = begin.turn, list(begin.workers)
+        self._given = 0  # batches
+        if begin.rank != self._rank:
             here, there = _as_words(self._rank), _as_words(begin.rank)
             raise StateMismatchError(
                 f"rank: expected {here}, got {there}: with shard='none' each rank has a state of its own"
             )
-        if any(worker.taken and worker.state is None and not worker.ended for worker in self._workers):
+        again = [
+            worker.taken
+            for worker in self._workers
+            if worker.taken and worker.state is None and worker.iterator is None and not worker.ended
+        ]
+        if again:
             warnings.warn(
-                f"{dataset} has no state_dict: {sum(worker.taken for worker in self._workers)} samples are iterated "
-                "again to go on there",
+                f"{dataset} has no state_dict: {sum(again)} samples are iterated again to go on there",
                 RuntimeWarning,
                 stacklevel=2,
             )
         if not source.inline:
             self._pool = source.pools.started()
 
+    @property
+    def end(self) -> Snapshot | None:
+        """The start of the next epoch, where it takes anything over from this one."""
+        return Snapshot(0, tuple(self._workers), self._rank).next_epoch()
+
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Failed | Exception]:
         """Read the batches of all workers, in turn."""
         return self._from_here(rows) if self._pool is None else self._from_workers(rows, self._pool)
+
+    def _note_end(self) -> None:
+        """Warn of an iterable that gives nothing after an epoch that it gave samples in."""
+        if self._pass.key and not self._pass.start.samples_seen and not any(one.taken for one in self._workers):
+            self._source.warn_once(
+                f"{self._dataset} gave no sample in epoch {self._pass.epoch}, and it gave some before: its __iter__ "
+                "has to begin anew; for something that can be read once, write the function that makes it, as in "
+                "IterableSource(function)"
+            )
 
     def read(self, rows: Rows) -> Columns:
         """Raise: an iterable gives each sample once."""
@@ -102,6 +122,14 @@ class IterableReading(Reading):
         return self._source.received(columns)
 
     def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
+        self._given += 1
+        told = self._source.told
+        if told is not None and self._given == told + 1 and not self._pass.start.samples_seen:
+            self._source.warn_once(
+                f"Length of IterableDataset {self._dataset} was reported to be {told} batches (when accessing "
+                f"len(dataloader)), but {self._given} batches have been fetched: make its __len__ tell the samples "
+                "that all workers and ranks get together"
+            )
         snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
         return Lent(columns, release, snapshot)
 
@@ -110,6 +138,8 @@ class IterableReading(Reading):
         tasks = (Task(number, self._request(worker), worker) for number, worker in enumerate(self._turns()))
         try:
             for result in pool.run(tasks):
+                if isinstance(result.error, StateMismatchError):
+                    raise result.error  # the pass can't go on
                 if result.error is not None:
                     if next(asked, None) is not None:
                         yield failure_of(result)
@@ -121,6 +151,7 @@ class IterableReading(Reading):
                 if next(asked, None) is None:
                     return
                 yield self._give(columns, result.worker, result.release)
+            self._note_end()
         finally:
             self._source.pools.give_back(pool)
 
@@ -129,15 +160,36 @@ class IterableReading(Reading):
         while not self._workers[0].ended:
             answer = call(job.read, self._request(0))
             if isinstance(answer, Failed):
+                if isinstance(answer.error, StateMismatchError):
+                    raise answer.error
                 if next(asked, None) is not None:
                     yield answer
                 continue
             columns = self._take(0, *answer)
             if size_of(columns) < self._smallest:
-                return
+                break
             if next(asked, None) is None:
                 return
             yield self._give(columns, 0)
+        self._note_end()
+
+
+def begin_of(start: Position, num_workers: int, rank: list[int] | None) -> Snapshot:
+    """Tell where the workers begin a pass.
+
+    Args:
+        start: where the pass begins.
+        num_workers: the number of workers, at least 1.
+        rank: [rank, world size] where only this rank can go on with its state.
+    """
+    begin: Snapshot = start.snapshot or Snapshot(0, (Standing(),) * num_workers, rank)
+    if begin.at_start and begin.rank != rank:
+        begin = Snapshot(0, (Standing(loaded=True),) * num_workers, rank)
+    if start.samples_seen and begin.at_start:
+        # The rest of an epoch that has ended.
+        workers = (Standing(ended=True, carried=Carried(one.state, one.counts)) for one in begin.workers)
+        return begin._replace(workers=tuple(workers))
+    return begin
 
 
 def _as_words(rank: Any) -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from ..batch import Kind
 from ..fingerprint import digest
+from ..listeners import Listeners
 from ..order import Rows
 from ..source import Pass, Reading
 from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
 from .sample import Description
-from .source import PythonSource
+from .source import TRIES, PythonSource
 
 
 class PythonDataset(PythonSource):
@@ -23,22 +25,32 @@ class PythonDataset(PythonSource):
 
     `DataLoader(dataset, num_workers=4)` wraps any such dataset in it; write it to name the fields.  Before each sample,
     the generators of Python, numpy and torch are seeded by (seed, epoch, sample): random code gives the same sample in
-    any worker, or in none.
+    any worker, or in none.  A dataset that has a method `set_epoch`, or holds one that has, is told the epoch before
+    samples of it are read, in every worker.
 
     Args:
         dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
         fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and
             attributes' names; of a tuple "image", "label", or "field1" by its number.
         ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.
+        kinds: kinds of fields by their names ("encoded", "image", "array", "number", "object"); others have those that
+            the first sample of a pass shows.
 
     Raises:
         TypeError: it has no `__getitem__` or `__len__`.
     """
 
-    def __init__(self, dataset: Any, fields: Sequence[str] | None = None, *, ragged: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        fields: Sequence[str] | None = None,
+        *,
+        ragged: Sequence[str] = (),
+        kinds: Mapping[str, Kind] | None = None,
+    ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")
-        super().__init__(fields, ragged)
+        super().__init__(fields, ragged, kinds)
         self.dataset = dataset
         self._digest: str | None = None
 
@@ -63,11 +75,13 @@ class PythonDataset(PythonSource):
     def _describe(self) -> Description | None:
         return Description(WHOLE) if self.collated else super()._describe()
 
-    def describe_request(self) -> MapDescribe:
-        return MapDescribe(self._names)
+    def describe_request(self, worker: int) -> MapDescribe:
+        return MapDescribe(self._first or list(range(min(len(self), TRIES))), self._names, self._kinds)
 
     def open(self, pass_: Pass) -> Reading:
         structure = self.structure
+        if self.inline:
+            Listeners(self.dataset).tell(pass_.seed, pass_.key, again=True)
 
         def request(rows: Rows) -> MapRead:
             return MapRead(pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure)

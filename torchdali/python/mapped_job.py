@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
-from ..errors import let_through
+from ..batch import Kind
+from ..errors import leave_frame, let_through
+from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
-from .sample import Description, Structure
+from .sample import Description, Path, Structure, lists_in
 from .values import BYTES
 
-_TRIES = 10  # samples, until one can be described
+_SURE = 9  # samples after the first one, until bytes are no image files
 
 
 class MapDescribe(NamedTuple):
     """The request to describe a sample.
 
     Attributes:
+        indices: the samples to try.
         fields: as the user named them; None: names that the sample suggests.
+        kinds: kinds of fields, as the user named them.
     """
 
+    indices: list[int]
     fields: tuple[str, ...] | None
+    kinds: Mapping[str, Kind]
 
 
 class MapRead(NamedTuple):
@@ -58,66 +64,78 @@ class MapJob:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self._listeners: Listeners | None = None
+
+    @property
+    def listeners(self) -> Listeners:
+        """Those that are told the epoch, in this process."""
+        if self._listeners is None:
+            self._listeners = Listeners(self.dataset)
+        return self._listeners
 
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
-        rows, structure = [], request.structure
-        for sample in self._samples(request, progress):
-            rows.append(sample if self.collating is not None else structure.values(sample))
-        if self.collating is not None:
-            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
-        return Answer(structure.columns(rows))
-
-    def _samples(self, request: MapRead, progress: Callable[[int], None]) -> Iterator[Any]:
-        """Make the samples of a request: one by one, or all at once where the dataset has its own way to."""
+        self.listeners.tell(request.seed, request.key)
         fetch = _many(self.dataset)
+        convert = request.structure.values if self.collating is None else lambda sample: sample
+        rows: list[Any] = []
         if fetch is None:
             for index, key in zip(request.indices, request.keys, strict=True):
                 progress(index)
                 seeded(request.seed, request.key, key)
-                yield self.dataset[index]
-            return
-        progress(request.indices[0])
-        seeded(request.seed, request.key, request.keys[0])
-        samples = list(fetch(request.indices))
-        if len(samples) != len(request.indices):
-            raise ValueError(
-                f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
-                f"{len(request.indices)} indices, got {len(samples)}"
-            )
-        yield from samples
+                rows.append(convert(self.dataset[index]))
+        else:
+            progress(request.indices[0])
+            seeded(request.seed, request.key, request.keys[0])
+            samples = fetch(request.indices)
+            if len(samples) != len(request.indices):
+                raise ValueError(
+                    f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
+                    f"{len(request.indices)} indices, got {len(samples)}"
+                )
+            rows = [convert(sample) for sample in samples]
+        if self.collating is not None:
+            return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
+        return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none."""
-        first = Structure.of(self._sample(0, progress), request.fields)
-        doubtful = [leaf.name for leaf in first.leaves if leaf.form == BYTES]
-        for other in range(1, min(len(self.dataset), _TRIES) if doubtful else 0):
-            try:
-                structure = Structure.of(self._sample(other, progress), request.fields)
-            except Exception as error:
-                let_through(error)
-                continue
-            if len(structure.leaves) == len(first.leaves) and "encoded" in {
-                leaf.form.kind
-                for leaf, before in zip(structure.leaves, first.leaves, strict=True)
-                if before.form == BYTES
-            }:
-                return Description(structure)
-        return Description(first)
+        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none.
 
-    def _sample(self, index: int, progress: Callable[[int], None]) -> Any:
-        """Make a sample to describe, or the next one that can be made: a bad one is an error where the order has it."""
-        for other in range(index, min(len(self.dataset), index + _TRIES)):
-            progress(other)
-            seeded(0, 0, other)
+        Its lists are containers where the next samples have lists of the same lengths.
+
+        A sample that can't be made, or has another structure, is an error where the order has it.
+        """
+        self.listeners.tell(0, 0)
+        sample: Any = None
+        first: Structure | None = None
+        lists: dict[Path, int] = {}
+        failed: Exception | None = None
+        for number, index in enumerate(request.indices):
             try:
-                return self._one(other)
+                progress(index)
+                seeded(0, 0, index)
+                other = self._one(index)
+                lengths = lists_in(other)
+                structure = Structure.of(other, request.fields, request.kinds, lengths if first is None else lists)
             except Exception as error:
                 let_through(error)
+                failed = failed or leave_frame(error)
                 continue
-        progress(index)
-        seeded(0, 0, index)
-        return self._one(index)
+            if first is None:
+                sample, first, lists = other, structure, lengths
+            lists = {path: length for path, length in lists.items() if lengths.get(path) == length}
+            doubtful = [leaf.form == BYTES and leaf.name not in request.kinds for leaf in first.leaves]
+            if first is not structure and len(structure.leaves) == len(first.leaves):
+                found = zip(structure.leaves, doubtful, strict=True)
+                if any(doubt and leaf.form.kind == "encoded" for leaf, doubt in found):
+                    return Description(structure)
+            if not (any(doubtful) or lists) or number >= _SURE:
+                break
+        if first is None:
+            assert failed is not None
+            progress(request.indices[0])
+            raise failed
+        return Description(Structure.of(sample, request.fields, request.kinds, lists))
 
     def _one(self, index: int) -> Any:
         fetch = _many(self.dataset)

@@ -22,7 +22,7 @@ class WorkerOptions:
         worker_init_fn: called in each worker with its number.
         context: "fork", "spawn", "forkserver" or a context of multiprocessing; None: forkserver.
         persistent: workers stay after a pass.
-        pickler: a module with `dumps` and `loads`; None: cloudpickle.
+        pickler: a module with `dumps` and `loads`, or (module, keywords of dumps, of loads); None: cloudpickle.
         seed: the start of the workers' generators.
     """
 

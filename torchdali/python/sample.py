@@ -1,14 +1,17 @@
 """The structure of the samples of Python code, and samples as columns.
 
-A sample may be a tuple, a list, a dict, a NamedTuple or a dataclass, with further ones inside (but no lists), or a
-single value.  Its values become fields, and a batch comes out in the same form:
+A sample may be a tuple, a list, a dict, a NamedTuple or a dataclass, with further ones inside, or a single value.  Its
+values become fields, and a batch comes out in the same form:
 
     bytes, and 1-d uint8 arrays of an image file's bytes    encoded
     PIL images; uint8 arrays [H, W, C]; uint8 tensors [C, H, W] (C: 1 or 3)    image
     PIL images of the modes 1, P, I and F, [H, W] as they are; masks of torchvision    array
     other arrays and tensors                                array
     numbers, bool, tensors and arrays without dimensions    number
-    strings, None, lists in a sample and anything else      object
+    strings, None and anything else                         object
+
+A list inside a sample is such a container if it holds tensors, arrays or numbers only, and as many in each sample (of
+the first ten, which must be there by index); other lists are objects.
 
 Transforms act on every image, also on a mask that looks like one: give masks as arrays [H, W].
 """
@@ -16,15 +19,18 @@ Transforms act on every image, also on a mask that looks like one: give masks as
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ..batch import Columns, Kind
+from ..checks import nearest
 from ..fields import ALWAYS, name_parts
 from ..signature import Form
-from .values import column_of, convert, form_of
+from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -55,19 +61,29 @@ class Structure:
         self.leaves, self.frame = list(leaves), frame
 
     @classmethod
-    def of(cls, sample: Any, fields: Sequence[str] | None = None) -> Structure:
+    def of(
+        cls,
+        sample: Any,
+        fields: Sequence[str] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        lists: Iterable[Path] = (),
+    ) -> Structure:
         """Take the structure of a sample.
 
         Args:
             sample: the first one; all others must be like it.
+            lists: the paths of the lists that are containers, see `lists_in`.
             fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
+            kinds: kinds of fields by their names, in place of those that the values show.
 
         Raises:
-            ValueError: another number of fields than values, or names that are not different.
+            ValueError: another number of fields than values, names that are not different, or unknown ones in `kinds`.
+            FieldTypeError: a value can't have the kind that `kinds` names.
             TypeError: a value that has no column.
         """
         paths: list[Path] = []
-        _walk(sample, (), paths.append)
+        opened = frozenset(lists)
+        _walk(sample, (), paths.append, opened=opened)
         values = [_at(sample, path) for path in paths]
         if not paths:
             raise TypeError(f"a sample must hold at least one value, got {sample!r:.100}")
@@ -75,9 +91,14 @@ class Structure:
         names = _names(paths, forms)
         if fields is not None:
             names = name_parts(fields, names, ALWAYS)
+        for name, kind in (kinds or {}).items():
+            if name not in names:
+                raise ValueError(f"kinds must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
+            number = names.index(name)
+            forms[number] = form_as(name, kind, values[number])
         by_path = dict(zip(paths, names, strict=True))
         leaves = [Leaf(name, path, form) for name, path, form in zip(names, paths, forms, strict=True)]
-        return cls(leaves, _walk(sample, (), by_path.__getitem__))
+        return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened))
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -112,11 +133,13 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
-        restarts: for an iterable: `iter` begins at the start by itself, as long as no state is loaded.
     """
 
     structure: Structure
-    restarts: bool = True
+
+
+NO_SAMPLE = Structure([], ())
+"""The structure of the samples of a dataset that has none."""
 
 
 class _Built(NamedTuple):
@@ -126,16 +149,47 @@ class _Built(NamedTuple):
     parts: dict[str, Any]
 
 
-def _check_parts(frame: Any, sample: Any) -> None:
+def lists_in(sample: Any, path: Path = ()) -> dict[Path, int]:
+    """Find the lists inside a sample that may be containers: the path and the length of each."""
+    found: dict[Path, int] = {}
+    if isinstance(sample, list) and path:
+        if not sample or not all(isinstance(value, list) or _is_data(value) for value in sample):
+            return {}
+        found[path] = len(sample)
+    children = _children(sample, path, frozenset(found))
+    for key, child in (children or {}).items():
+        inner = lists_in(child, (*path, key))
+        if isinstance(sample, list) and path and isinstance(child, list) and not inner:
+            return {}  # a list of lists is one only if each of those is
+        found |= inner
+    return found
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, np.ndarray)) or isinstance(value, (bool, int, float, complex, np.generic))
+
+
+def _check_parts(frame: Any, sample: Any, path: Path = ()) -> None:
     """Raise where a tuple or list has other parts than the first sample's: a key that is missing is found later."""
-    if isinstance(frame, (tuple, list)) and not isinstance(frame, _Built):
+    if isinstance(frame, _Built):
+        return
+    if isinstance(frame, (tuple, list)):
         if not isinstance(sample, (tuple, list)) or len(sample) != len(frame):
-            raise TypeError(f"the sample must have {len(frame)} parts, as the first one has: got {sample!r:.200}")
+            where = f"{_spell(path)} of the sample" if path else "the sample"
+            remedy = ": give lists of one length, an array, or write collate_fn=" if path else ""
+            raise TypeError(f"{where} must have {len(frame)} parts, as the first one has: got {sample!r:.200}{remedy}")
+        for key, (part, value) in enumerate(zip(frame, sample, strict=True)):
+            if not isinstance(part, str):
+                _check_parts(part, value, (*path, key))
+    elif isinstance(frame, Mapping) and isinstance(sample, Mapping):
+        for key, part in frame.items():
+            if not isinstance(part, str) and key in sample:
+                _check_parts(part, sample[key], (*path, key))
 
 
-def _children(value: Any, path: Path = ("",)) -> dict[Any, Any] | None:
-    """List the parts of a container by key; None for a value.  A list is a container where it is the whole sample."""
-    if isinstance(value, list) and not path:
+def _children(value: Any, path: Path = ("",), opened: frozenset[Path] = frozenset()) -> dict[Any, Any] | None:
+    """List the parts of a container by key; None for a value.  A list is one if it is the whole sample, or opened."""
+    if isinstance(value, list) and (not path or path in opened):
         return dict(enumerate(value))
     if isinstance(value, Mapping):
         return dict(value)
@@ -146,20 +200,27 @@ def _children(value: Any, path: Path = ("",)) -> dict[Any, Any] | None:
     return None
 
 
-def _walk(value: Any, path: Path, leaf: Callable[[Path], Any] | None, fields: Mapping[str, Any] | None = None) -> Any:
+def _walk(
+    value: Any,
+    path: Path,
+    leaf: Callable[[Path], Any] | None,
+    fields: Mapping[str, Any] | None = None,
+    opened: frozenset[Path] = frozenset(),
+) -> Any:
     """Rebuild the containers around the results of `leaf` for each path, or around the fields that the leaves name."""
     if isinstance(value, _Built):
         return _make(value.cls, {key: _walk(child, (), leaf, fields) for key, child in value.parts.items()})
-    children = _children(value, path)
+    # In a frame every list is a container.
+    children = _children(value, () if fields is not None else path, opened)
     if children is None:
         return fields[value] if fields is not None else leaf(path) if leaf is not None else None
-    parts = {key: _walk(child, (*path, key), leaf, fields) for key, child in children.items()}
+    parts = {key: _walk(child, (*path, key), leaf, fields, opened) for key, child in children.items()}
     if isinstance(value, tuple):
         return type(value)(*parts.values()) if hasattr(value, "_fields") else tuple(parts.values())
     if isinstance(value, list):
         return list(parts.values())
     if isinstance(value, Mapping):
-        return parts
+        return OrderedDict(parts) if isinstance(value, OrderedDict) else parts
     return _Built(type(value), parts)
 
 
@@ -203,5 +264,9 @@ def _names(paths: Sequence[Path], forms: Sequence[Form]) -> list[str]:
             head = ".".join(str(key) for key in path[:-1])
             better = f"{head}.{guess}" if head else guess
             name = better if guess and better not in names else f"field{name}" if path else "value"
-        names.append(f"{name}_" if name == "valid" else name)  # the loader's own word for rows that only fill up
+        if name == "valid":  # the loader's own word for rows that only fill up
+            name = "valid_"
+        while name in names:  # a key may have a dot in it
+            name += "_"
+        names.append(name)
     return names

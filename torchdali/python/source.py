@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from ..batch import Columns, Kind
+from ..checks import one_of
+from ..distributed import Shard
 from ..fields import ALWAYS, Fields
 from ..options import Options
-from ..order import Endless, Order
+from ..order import Endless, Epoch, Order
 from ..source import Failed, Source
+from ..state import Position
 from ..workers import Job, Task
 from .call import call, failed
 from .collating import BATCH, Collating, collated
 from .pools import Pools, WorkerOptions
-from .sample import Description, Structure
+from .sample import NO_SAMPLE, Description, Structure
+
+TRIES = 10  # samples at the start of a pass, until one can be described
+SPREAD = 16  # parts of the epoch that are tried after them
 
 
 class PythonSource(Source):
@@ -28,6 +36,7 @@ class PythonSource(Source):
     Args:
         fields: names for a sample's values, and index or valid among them; None: names from the first sample.
         ragged: arrays that always leave as `Padded`.
+        kinds: kinds of fields by their names; others have those that the first sample shows.
     """
 
     described = False
@@ -35,12 +44,18 @@ class PythonSource(Source):
     collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
-    def __init__(self, fields: Sequence[str] | None, ragged: Sequence[str]) -> None:
+    def __init__(
+        self, fields: Sequence[str] | None, ragged: Sequence[str], kinds: Mapping[str, Kind] | None = None
+    ) -> None:
         for name, value in {"fields": fields, "ragged": ragged}.items():
             if isinstance(value, str):
                 raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
         self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
+        for kind in (kinds or {}).values():
+            one_of("kinds", kind, ("encoded", "image", "array", "number", "object"))
+        self._kinds = dict(kinds or {})
+        self._first: list[int] = []  # the samples that a pass begins with, to be described
         self._description: Description | None = None
         self._pools: Pools | None = None
         self._warned: set[str] = set()
@@ -51,11 +66,20 @@ class PythonSource(Source):
         """Make the code that runs in the workers; it has an attribute `dataset`."""
         raise NotImplementedError
 
-    def describe_request(self) -> Any:
-        """Make the request for `Job.describe`, which returns a `Description`, or None where there is no sample."""
+    def describe_request(self, worker: int) -> Any:
+        """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
     # For a loader
+
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        # Those that come first, and some of all: a part of them may be lost.
+        left = range(start.samples_seen, epoch.n) or range(epoch.n)
+        spread = (
+            [left[len(left) * part // SPREAD] for part in range(1, SPREAD)] if epoch.counts is None and left else []
+        )
+        positions = [*left[:TRIES], *spread] if self._description is None else []
+        self._first = epoch.at(np.array(positions, np.int64)).indices.tolist() if positions else []
 
     def bind(self, options: Options) -> Self:
         """Make a copy that reads with a loader's workers; several loaders may share one source.
@@ -72,8 +96,6 @@ class PythonSource(Source):
                 f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
                 "and let the code that makes the samples choose"
             )
-        if not self.endless and not len(self):
-            raise ValueError("the dataset is empty")
         bound = copy.copy(self)
         bound._warned = set()
         bound.collating = Collating.of(options)
@@ -144,24 +166,31 @@ class PythonSource(Source):
         """The description of the first sample, which all others must be like.
 
         Raises:
-            ValueError: there is no sample, or `ragged` names a field that is not there.
+            ValueError: `ragged` names a field that is not there.
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
-            found = self._describe()
+            found = None if not self.endless and not len(self) else self._describe()
             if found is None:
-                raise ValueError("the iterable is empty: it gave no sample")
+                found = Description(NO_SAMPLE)
             kinds = found.structure.kinds
-            if unknown := [name for name in self.ragged if name not in kinds]:
+            unknown = [name for name in self.ragged if name not in kinds]
+            if unknown and found.structure is not NO_SAMPLE:
                 raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
+            if found.structure is NO_SAMPLE and self.endless:
+                return found  # the next pass may have samples
             self._description = found
         return self._description
+
+    @property
+    def empty(self) -> bool:
+        return self.structure is NO_SAMPLE
 
     def _describe(self) -> Description | None:
         return self._describe_here() if self.inline else self._describe_in_workers()
 
     def _describe_here(self) -> Description | None:
-        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request())
+        found: Description | Failed | None = call(self.pools.job.describe, self.describe_request(0))
         if isinstance(found, Failed):
             raise found.error
         return found
@@ -172,7 +201,7 @@ class PythonSource(Source):
         try:
             # The first worker knows; of an iterable it may have no sample.
             for worker in range(pool.num_workers):
-                (result,) = pool.run([Task(worker, self.describe_request(), worker, describe=True)])
+                (result,) = pool.run([Task(worker, self.describe_request(worker), worker, describe=True)])
                 if result.error is not None:
                     raise failed(result.error, result.index, result.worker).error
                 found = result.note
@@ -217,6 +246,11 @@ class PythonSource(Source):
             return batch[BATCH].value
         beside = set(ALWAYS) & set(self._names or ())
         return tuple(batch.values()) if beside else self.structure.rebuild(batch)
+
+    @property
+    def told(self) -> int | None:
+        """The number of batches in an epoch that was told, where the source does not know where it ends."""
+        return None
 
     def warn_once(self, text: str) -> None:
         """Warn, once for all passes."""

@@ -15,21 +15,44 @@ from ..signature import Form, kind_of
 BYTES = Form("array", np.dtype(np.uint8), 1)
 """The form of bytes that are no image file."""
 
+_TORCH_ONLY = frozenset(
+    getattr(torch, name)
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+    if hasattr(torch, name)
+)
+"""Dtypes that numpy has not: their tensors stay tensors."""
+
 _NUMBERS = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
 
 
 def form_of(value: Any) -> Form:
-    """Tell the kind and the form of a value.
-
-    Raises:
-        TypeError: a tensor of a dtype that numpy has not.
-    """
+    """Tell the kind and the form of a value."""
     kind = _kind_of(value)
     if kind == "array":
         return Form.of(kind, _as_array(value))
     pixels = _as_pixels(value, grey=True) if kind == "image" else None
     return Form(kind) if pixels is None else Form.of(kind, pixels)
+
+
+def form_as(name: str, kind: Kind, value: Any) -> Form:
+    """Tell the form of a value that is to have a kind.
+
+    Raises:
+        FieldTypeError: it can't have it.
+    """
+    pixels = _as_pixels(value, grey=True) if kind == "image" else None
+    if pixels is not None:
+        return Form.of(kind, pixels)
+    if kind == "array" and (isinstance(value, (bytes, bytearray, memoryview, np.ndarray)) or torch.is_tensor(value)):
+        return Form.of(kind, _as_array(value))
+    if kind == "array" and _is_picture(value):
+        return Form.of(kind, _as_array(value))
+    if kind in ("image", "array"):
+        raise Form(kind).error(name, value)
+    form = Form(kind)
+    convert(name, form, value)
+    return form
 
 
 def convert(name: str, form: Form, value: Any) -> Any:
@@ -53,7 +76,9 @@ def convert(name: str, form: Form, value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.numel() == 1:
             plain = value.dtype in (torch.bool, torch.int64, torch.float64)
             return value.item() if plain else _as_array(value).reshape(())[()]
-        if isinstance(value, (bool, int, float, np.generic)) or (isinstance(value, np.ndarray) and not value.ndim):
+        if isinstance(value, (bool, int, float, complex, np.generic)) or (
+            isinstance(value, np.ndarray) and not value.ndim
+        ):
             return value
     elif kind == "image":
         pixels = _as_pixels(value, grey=form.channels != 3)
@@ -71,8 +96,26 @@ def convert(name: str, form: Form, value: Any) -> Any:
 
 
 def column_of(kind: Kind, values: list[Any]) -> Column:
-    """Make a column of converted values."""
-    return np.array(values) if kind == "number" else Objects(values) if kind == "object" else values
+    """Make a column of converted values.
+
+    Raises:
+        OverflowError: integers that no dtype of torch holds together.
+    """
+    if kind != "number":
+        return Objects(values) if kind == "object" else values
+    numbers = np.array(values)
+    if not values:
+        return numbers
+    # numpy makes floats of integers beyond int64, and objects of larger ones.
+    if (
+        values
+        and numbers.dtype.kind in "fO"
+        and (numbers.dtype.hasobject or all(isinstance(value, (int, np.integer)) for value in values))
+    ):
+        raise OverflowError(
+            f"integers must fit int64 to become a tensor, got {max(values, key=abs)}: give strings instead"
+        )
+    return numbers
 
 
 def _kind_of(value: Any) -> Kind:
@@ -80,6 +123,12 @@ def _kind_of(value: Any) -> Kind:
         return "encoded" if is_image_file(np.frombuffer(value, np.uint8)) else "array"
     if _is_picture(value):
         return "array" if value.mode in _NUMBERS else "image"
+    if isinstance(value, torch.Tensor) and value.dtype in _TORCH_ONLY:
+        return "array"
+    if isinstance(value, complex):  # numpy's too
+        return "number"
+    if isinstance(value, np.ndarray) and value.dtype.kind == "c":
+        return "array" if value.ndim else "number"
     if isinstance(value, torch.Tensor) and value.ndim:
         image = value.dtype == torch.uint8 and value.ndim == 3 and value.shape[0] in (1, 3)
         return "image" if image and type(value).__name__ != "Mask" else "array"
@@ -94,11 +143,11 @@ def _is_picture(value: Any) -> bool:
     return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in type(value).__mro__)
 
 
-def _as_array(value: Any) -> NDArray[Any]:
+def _as_array(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.dtype == torch.bfloat16:
-            raise TypeError("a tensor of bfloat16 cannot travel: give float32, and convert the batch")
-        array: NDArray[Any] = value.detach().cpu().numpy()
+        if value.dtype in _TORCH_ONLY:
+            return value.detach().cpu()
+        array: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
         return array
     if _is_picture(value):
         return np.array(value, np.int32) if value.mode.startswith("I") else np.array(value)

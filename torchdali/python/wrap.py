@@ -25,6 +25,12 @@ def as_source(dataset: Any) -> Source:
         return IterableSource(dataset)
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
         return PythonDataset(dataset)
+    if hasattr(dataset, "next_epoch"):  # of DALI's dynamic mode
+        name = type(dataset).__name__
+        raise TypeError(
+            f"dataset must be one of torchdali.readers, got DALI's reader {name}: write torchdali.readers.{name}(...) "
+            "with the same arguments, and the loader iterates its epochs"
+        )
     raise TypeError(
         f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "
         "ImageFolder(root), FileDataset(paths, labels), a dataset of torch, or one of torchdali.readers"

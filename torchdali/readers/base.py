@@ -57,7 +57,8 @@ class Reader(Standalone):
         fields: names for its outputs, in their order; index (the position in the epoch) and valid may be among them.
         kinds: the kinds of fields whose names do not tell them, such as `{"photo": "encoded"}`.
         shuffle: False; "full": a fresh permutation of all samples for each epoch, where the reader has one; "window":
-            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time.
+            DALI's buffer of `initial_fill` samples (1024), from which one is drawn at a time; in each epoch, a rank
+            reads other shards, as (seed, epoch) says.
         seed: the order's seed; None: the loader's.
         virtual_shards: the number of shards, which are divided among the ranks: a multiple of every world size with
             which the job may go on in mid-epoch.  Each costs a thread and the reader's memory for paths.  None: one

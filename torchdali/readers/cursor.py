@@ -83,8 +83,8 @@ class Cursor:
         if not output.on_device:
             return output.copied()
         if number and output.uniform():
-            return output.on_host(self._session.device)
-        return list(output.owned(self._session.device).data)
+            return output.on_host()
+        return list(output.owned())
 
 
 def _in_order(outputs: Any) -> Sequence[Any]:

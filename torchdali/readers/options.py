@@ -17,7 +17,7 @@ SET_HERE = {
     "random_shuffle": 'write shuffle="window"',
     "shuffle_after_epoch": 'write shuffle="full"',
     "shuffle_after_epoch_seed": "write seed=",
-    "stick_to_shard": "a rank keeps its shard, and the order differs in each epoch",
+    "stick_to_shard": 'with shuffle="window", a rank reads other shards in each epoch; otherwise it keeps its own',
     "pad_last_batch": "the last batch is a true one: write pad_last=True at the DataLoader for full ones",
     "enable_checkpointing": "the state is the loader's, and always there",
     "checkpointing": "the state is the loader's, and always there",

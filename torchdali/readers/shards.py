@@ -1,8 +1,12 @@
 """The shards of a native reader: the order that they form, and a pass over them.
 
-The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V.  Shards
-with one row more than the others come first, so this holds up to the last position.  Each of world_size ranks reads
-the positions that equal its rank modulo world_size: these are whole shards wherever world_size divides V.
+The order of an epoch over V shards takes one row of each in turn: position p is row p // V of shard p % V, up to the
+rows that some shards have more than others, which come last.  Each of world_size ranks reads the positions of its rank
+modulo world_size, which are whole shards wherever world_size divides V, but for these last rows.
+
+In file order, the shards with one row more count first, so that the last rows are their readers' own.  With a window
+of shuffling, the shards change their numbers from epoch to epoch, as a permutation of (seed, epoch) says, so that no
+rank reads the same shard for ever; a rank may then take the last row of another one's shard.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from .. import _dali
 from ..batch import Column, Columns
 from ..errors import ReaderError, leave_frame, let_through
 from ..order import Epoch, Indices, Order, Rows, own_rows
+from ..permutation import Permutation
 from ..rand import Key, derive
 from ..source import Pass, Reading
 from ..state import Position
@@ -28,10 +33,12 @@ class Sharded(Protocol):
 
     Attributes:
         seed: the order's seed; None: the loader's.
+        shuffle: "window": the shards change their ranks from epoch to epoch.
         name: the reader's name, for messages.
     """
 
     seed: int | None
+    shuffle: Any
 
     @property
     def name(self) -> str: ...
@@ -101,6 +108,11 @@ class ShardedReading(Reading):
         seed = pass_.seed if reader.seed is None else reader.seed
         self._generator = 1 + derive(seed, Key.READER, pass_.key) % (2**31 - 2)
         self._order = shard_order(self._n, self._shards)
+        if reader.shuffle == "window":
+            key = derive(seed, Key.READER_SHARDS, pass_.key)
+            self._order = Permutation(self._shards, key)(np.arange(self._shards))
+        self._sizes = shard_sizes(self._n, self._shards)[self._order]
+        self._last = last_rows(self._sizes)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
         session = self._session()
@@ -135,8 +147,10 @@ class ShardedReading(Reading):
     def _columns(self, positions: Indices, cursors: dict[int, Cursor], session: _dali.Session, chunk: int) -> Columns:
         """Read the columns of some positions; cursors that stand elsewhere are made anew."""
         shards, ordinals = positions % self._shards, positions // self._shards
+        last = ordinals == self._n // self._shards
+        shards[last] = self._last[shards[last]]
         n = len(positions)
-        if self._shards == self._pass.shard.world_size and ordinals[-1] - ordinals[0] == n - 1:
+        if np.all(shards == shards[0]) and ordinals[-1] - ordinals[0] == n - 1:
             # By far the most common case: one shard, and the rows after those that were read last.
             cursor = self._at(int(shards[0]), int(ordinals[0]), cursors, session, chunk)
             return self._reader.columns(cursor.read(n))
@@ -169,8 +183,7 @@ class ShardedReading(Reading):
                 raise ReaderError(f"there are {found} samples now, and were {self._n} before: make the reader again")
             return made
 
-        # The shards with one row more come first in the order.
-        size = self._n // self._shards + (shard < self._n % self._shards)
+        size = int(self._sizes[shard])
         return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
     def _session(self) -> _dali.Session:
@@ -184,12 +197,26 @@ class ShardedReading(Reading):
 
 
 def shard_order(n: int, shards: int) -> Indices:
-    """Give DALI's shard numbers in our order: the shards with one row more come first.
+    """Give DALI's numbers of the shards in file order: those with one row more first."""
+    return np.argsort(-shard_sizes(n, shards), kind="stable")
 
-    DALI gives shard s the rows from floor(s n / shards) to floor((s + 1) n / shards).
+
+def shard_sizes(n: int, shards: int) -> Indices:
+    """Count the rows of each shard: DALI gives shard s those from floor(s n / shards) to floor((s + 1) n / shards)."""
+    return np.diff(np.arange(shards + 1, dtype=np.int64) * n // shards)
+
+
+def last_rows(sizes: Indices) -> Indices:
+    """Give the shards with one row more than others, in the order in which these rows come.
+
+    At the place of its own number where that is possible: then its rank reads it on.
     """
-    bounds = np.arange(shards + 1, dtype=np.int64) * n // shards
-    return np.argsort(-np.diff(bounds), kind="stable")
+    larger = np.flatnonzero(sizes > sizes.min())
+    found = np.full(len(larger), -1, np.int64)
+    own = larger[larger < len(larger)]
+    found[own] = own
+    found[found < 0] = larger[larger >= len(larger)]
+    return found
 
 
 def _stack(values: list[Any]) -> Column:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batches import BatchEpoch
 from ..checks import integer
 from ..distributed import Shard
 from ..fingerprint import digest
-from ..order import Batching, Cut, Epoch, Indices, Order, Rows, own_rows
+from ..order import Batching, Indices, Order, Rows, own_rows
 from ..permutation import Permutation, permute_each
 from ..rand import Key, derive, fold
 from ..state import Position
@@ -139,7 +139,7 @@ class LengthBucketSampler(Order):
         return edge
 
 
-class BucketEpoch(Epoch):
+class BucketEpoch(BatchEpoch):
     """The batches of one epoch in their order, in a table of O(batches)."""
 
     def __init__(self, sampler: LengthBucketSampler, seed: int, key: int) -> None:
@@ -153,47 +153,7 @@ class BucketEpoch(Epoch):
             at = np.searchsorted(ends, positions, side="right")
             return own_rows(sampler.samples(batches[at], positions - (ends[at] - sizes[at]), within))
 
-        super().__init__(len(sampler), rows)
-        self._ends = ends
-
-    def cut(self, position: int, batching: Batching) -> Cut | None:
-        """Cut this rank's next batch: each step takes one batch for each rank.
-
-        The cut depends only on what remains.  A position within a batch, where no step ends, continues with its rest.
-        """
-        rank, ranks = batching.shard
-        first = int(np.searchsorted(self._ends, position, side="right"))
-        left = len(self._ends) - first
-        if not left or (batching.drop_last and left < ranks):
-            return None
-        taken = self._taken(position, first, min(left, ranks), left, ranks, batching.drop_last)
-        ends = self._ends[first : first + taken]
-        starts = np.append(position, ends[:-1])
-        parts = _parts(ends - starts, ranks)
-        batch = int(np.searchsorted(np.cumsum(parts), rank, side="right"))
-        if batch == taken:  # fewer samples than ranks
-            filling = position + rank % int(ends[-1] - position)
-            return Cut(np.array([filling]), np.zeros(1, np.bool_), int(ends[-1]))
-        part = rank - int(parts[:batch].sum())
-        size, pieces = int(ends[batch] - starts[batch]), int(parts[batch])
-        rows = np.arange(size * part // pieces, size * (part + 1) // pieces) + starts[batch]
-        return Cut(rows, np.ones(len(rows), np.bool_), int(ends[-1]))
-
-    def whole_steps(self, batching: Batching) -> int:
-        return len(self._ends) // batching.shard.world_size - 1
-
-    def whole_end(self, steps: int, batching: Batching) -> int:
-        return int(self._ends[steps * batching.shard.world_size - 1]) if steps else 0
-
-    def _taken(self, position: int, first: int, most: int, left: int, ranks: int, drop_last: bool) -> int:
-        """Count the batches of a step: one for each rank, or fewer, so that the last step has enough for each."""
-        n = int(self._ends[-1])
-        if drop_last or not ranks < left < 2 * ranks or n - self._ends[first + ranks - 1] >= ranks:
-            return most
-        counts = np.arange(ranks - 1, left - ranks - 1, -1)
-        ends = self._ends[first + counts - 1]
-        fitting = counts[(n - ends >= ranks) & (ends - position >= ranks)]
-        return int(fitting[0]) if len(fitting) else most
+        super().__init__(ends, rows)
 
 
 def _bucket_starts(longest_first: NDArray[Any], max_padding: float) -> Indices:
@@ -207,16 +167,3 @@ def _bucket_starts(longest_first: NDArray[Any], max_padding: float) -> Indices:
         if end >= n:
             return np.array(starts)
         starts.append(end)
-
-
-def _parts(sizes: Indices, ranks: int) -> Indices:
-    """Count the parts into which each batch is split, so that each rank gets one as far as there are samples."""
-    parts = np.ones_like(sizes)
-    largest = [(-float(size), i) for i, size in enumerate(sizes.tolist()) if size > 1]
-    heapq.heapify(largest)
-    for _ in range(min(ranks, int(sizes.sum())) - len(sizes)):
-        _, i = heapq.heappop(largest)
-        parts[i] += 1
-        if parts[i] < sizes[i]:
-            heapq.heappush(largest, (-float(sizes[i] / parts[i]), i))
-    return parts

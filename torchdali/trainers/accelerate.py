@@ -3,11 +3,13 @@
 Accelerate asks the active loader whether the batch that the user holds is the epoch's last: `accumulate` then takes the
 optimizer step of a window that is not full, and `gather_for_metrics` looks for rows to leave out.  Loaders that
 accelerate wrapped tell it by themselves; ours stays as it is, so each pass is told to accelerate's `GradientState`.
+Where several passes are open, the one that handed a batch over last is the active one.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from typing import Any
 
@@ -17,14 +19,25 @@ class ToldPass:
 
     Attributes:
         end_of_dataloader: the batch that was handed over last is the last of the epoch.
-        remainder: 0: `gather_for_metrics` leaves nothing out.  There are no rows to leave out but those of `pad_last`,
-            and these the field `valid` marks on each rank.
+        unmarked: that batch has rows of `pad_last`, and no field `valid` that marks them.
     """
 
-    remainder = 0
-
     def __init__(self) -> None:
-        self.end_of_dataloader = False
+        self.end_of_dataloader = self.unmarked = False
+
+    @property
+    def remainder(self) -> int:
+        """0: `gather_for_metrics` leaves nothing out, but those rows that `valid` marks, where the user does it.
+
+        Only `gather_for_metrics` asks, and only after the last batch.
+        """
+        if self.unmarked:
+            _warn_once(
+                "the last batch was filled by repeated rows (pad_last), and they are counted in what is gathered, "
+                "since the batch has no field `valid`: name it in the dataset's fields, gather it too, and leave out "
+                "the rows where it is False"
+            )
+        return 0
 
 
 def tell_pass() -> ToldPass | None:
@@ -36,6 +49,41 @@ def tell_pass() -> ToldPass | None:
     state._add_dataloader(told)
     weakref.finalize(told, _forget_dropped).atexit = False
     return told
+
+
+def tell_batch(told: ToldPass | None, last: bool, unmarked: bool = False, rows: int = 0, ranks: int = 1) -> None:
+    """A batch is handed over: the pass becomes the active one, since the user holds its batch.
+
+    Args:
+        told: the pass; None: accelerate is not in use.
+        last: the batch is the epoch's last.
+        unmarked: it has rows that only fill it, and no field `valid`.
+        rows: its rows over all ranks.
+        ranks: the number of ranks.
+    """
+    state = _gradient_state()
+    if told is None or state is None:
+        return
+    told.end_of_dataloader, told.unmarked = last, unmarked
+    if rows % ranks:
+        _warn_once(
+            f"a batch of {rows} rows is shared by {ranks} ranks, which do not all have the same number of rows: "
+            "gather_for_metrics and other collectives fail on it.  Write drop_last=True, or pad_last=True and leave "
+            "out the rows where the field `valid` is False, or gather with use_gather_object=True"
+        )
+    references = state.dataloader_references
+    if references[-1] is not told:
+        state.dataloader_references = [*(other for other in references if other is not told), told]
+
+
+_said: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    kind = text[:30]
+    if kind not in _said:
+        _said.add(kind)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def tell_end(told: ToldPass | None) -> None:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from ..order import Indices, Step
 from ..source import Source
-from .accelerate import tell_end, tell_pass
+from .accelerate import tell_batch, tell_end, tell_pass
 
 CHUNK = 4096  # indices that are looked up at a time
 
@@ -110,8 +110,7 @@ class BatchTokens:
         # The pass over the dataset ends with its last batch, while the caller still holds that one; this one goes on.
         told = tell_pass()
         for k, step in enumerate(self._loader.steps()):
-            if told is not None:
-                told.end_of_dataloader = step.last
+            tell_batch(told, step.last)
             yield Token(step.rows.indices.tolist(), self._epoch, k)
         tell_end(told)
 

@@ -84,6 +84,12 @@ class Transform:
         return False
 
     @property
+    def draws(self) -> bool:
+        """Its numbers matter; a step that does the same to every sample doesn't count among those of its class, which
+        are told apart by their order."""
+        return True
+
+    @property
     def fixes_size(self) -> bool:
         """Images of any sizes come out with one size."""
         return False
@@ -176,6 +182,11 @@ def check_transform(transform: Any) -> None:
             else "torchdali has no such transform: write a function f(sample, rand) over DALI batches"
         )
         raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
+    if isinstance(transform, torch.nn.Module):
+        raise TypeError(
+            f"transform must be a torchdali transform or a function f(sample, rand) over DALI batches, got the torch "
+            f"module {kind.__name__}: call it on the batch in your loop"
+        )
     if isinstance(transform, type) and kind.__name__ in known:
         raise TypeError(f"transform must be an object, got the class: write {kind.__name__}(...)")
     if isinstance(transform, (list, tuple)):

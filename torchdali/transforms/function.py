@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Generator
 
 from ..errors import TransformError
-from ..rand import Rand
+from ..rand import Key, Rand, derive, name_key
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -46,32 +48,61 @@ def as_argument(values: NDArray[Any]) -> NDArray[Any]:
 
 
 class Call(NamedTuple):
-    """A function's draw: a method of `Rand`, and its arguments."""
+    """A function's draw: a method of `Rand`, its arguments, and the name of the stream, see `Rand.stream`."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    stream: str | None = None
+
+
+class Moment(NamedTuple):
+    """The call of a function for one batch.
+
+    Attributes:
+        batch: a seed for the batch, by (seed, rank, epoch, position).
+        seed: the same for this function.
+        epoch: the epoch.
+        step: the number of the batch in it.
+        make_rng: makes an `ndd.random.RNG` from a seed.
+    """
+
+    batch: int
+    seed: int
+    epoch: int
+    step: int
+    make_rng: Callable[[int], Any]
 
 
 class FunctionRand:
     """Gives a function its random numbers, one for each sample, as batches of DALI: the argument `rand`.
 
-    `uniform`, `normal`, `integers`, `bernoulli`, `choice` are those of `torchdali.random.Rand`, keyed by (seed, epoch,
-    sample index) and by the order of the calls: make the same calls for every batch.
+    `uniform`, `normal`, `integers`, `bernoulli`, `choice` are those of `torchdali.rand.Rand`, keyed by (seed, epoch,
+    sample index), by the function's name (and how many of this name stand before it), and by the order of the calls:
+    make the same calls for every batch.
+
+    Random numbers of torch, numpy and DALI come from `torch`, `numpy` and `ndd`, generators for the batch by (seed,
+    rank, epoch, position): the same after a resume, and others with another batch size or number of ranks.
 
     Args:
         host: the generator for these samples and this function.
         device: "cpu" or "gpu", for DALI's `device=` arguments.
-        feed: draws the numbers of a call from `host`, and makes a batch of them.
-        make_rng: makes the batch's `ndd.random.RNG`; None in a traceable function.
+        feed: draws the numbers of a call from a generator, and makes a batch of them.
+        moment: the batch; None in a traceable function, for which all batches are one.
+        name: of the stream, see `stream`.
     """
 
     def __init__(
-        self, host: Rand, device: str, feed: Callable[[Call], Any], make_rng: Callable[[], Any] | None
+        self,
+        host: Rand,
+        device: str,
+        feed: Callable[[Call, Rand], Any],
+        moment: Moment | None,
+        name: str | None = None,
     ) -> None:
         self._host, self.device = host, device
-        self._feed, self._make_rng = feed, make_rng
-        self._ndd: Any = None
+        self._feed, self._moment, self._name = feed, moment, name
+        self._streams: dict[str, FunctionRand] = {}
 
     @property
     def num_samples(self) -> int:
@@ -84,25 +115,79 @@ class FunctionRand:
         Raises:
             TransformError: in a traceable function, where they would freeze.
         """
-        if self._make_rng is None:
-            raise TransformError("rand.host has no place in a traceable function: use rand.uniform and the like")
+        self._now("host")
         return self._host
 
-    @property
+    @functools.cached_property
     def ndd(self) -> Any:
-        """A `ndd.random.RNG` for this batch, for `rng=`; made anew from (seed, rank, epoch, position) each time.
+        """A `ndd.random.RNG` for this batch, for `rng=`.
 
         Raises:
             TransformError: in a traceable function, which must not have a state.
         """
-        if self._make_rng is None:
-            raise TransformError("rand.ndd has no place in a traceable function: use rand.uniform and the like")
-        if self._ndd is None:
-            self._ndd = self._make_rng()
-        return self._ndd
+        moment = self._now("ndd")
+        return moment.make_rng(moment.seed)
+
+    @functools.cached_property
+    def torch(self) -> Generator:
+        """A generator of torch for this batch, on the CPU, for `generator=`.
+
+        Raises:
+            TransformError: in a traceable function, where its numbers would freeze.
+        """
+        return Generator().manual_seed(derive(self._now("torch").seed, Key.TORCH) % 2**63)
+
+    @functools.cached_property
+    def numpy(self) -> np.random.Generator:
+        """A generator of numpy for this batch.
+
+        Raises:
+            TransformError: in a traceable function, where its numbers would freeze.
+        """
+        return np.random.Generator(np.random.PCG64(derive(self._now("numpy").seed, Key.NUMPY)))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, as `set_epoch` counts it.
+
+        Raises:
+            TransformError: in a traceable function, where it would freeze.
+        """
+        return self._now("epoch").epoch
+
+    @property
+    def step(self) -> int:
+        """The number of this batch in its epoch, from 0: the whole steps of the epoch before its position.
+
+        It follows from the position, so it goes on after a resume, and counts in the batches of this loader: another
+        batch size or number of ranks counts in others.
+
+        Raises:
+            TransformError: in a traceable function, where it would freeze.
+        """
+        return self._now("step").step
+
+    def stream(self, name: str) -> FunctionRand:
+        """Give draws by a name, such as `rand.stream("geometry").uniform(-10, 10)`.
+
+        They are keyed by (seed, epoch, sample index), the name, and the order of the calls under it: not by the
+        function, so they keep their values when steps are reordered or renamed, and two functions that ask for the
+        same name draw the same.
+        """
+        if name not in self._streams:
+            moment = self._moment
+            if moment is not None:
+                moment = moment._replace(seed=derive(moment.batch, Key.STREAM, name_key(name)) % 2**63)
+            self._streams[name] = FunctionRand(self._host.stream(name), self.device, self._feed, moment, name)
+        return self._streams[name]
+
+    def _now(self, word: str) -> Moment:
+        if self._moment is None:
+            raise TransformError(f"rand.{word} has no place in a traceable function: use rand.uniform and the like")
+        return self._moment
 
     def _draw(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._feed(Call(method, args, kwargs))
+        return self._feed(Call(method, args, kwargs, self._name), self._host)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, shape: Any = ()) -> Any:
         """float32 in [low, high)."""
@@ -149,7 +234,11 @@ class Function:
 
     @property
     def name(self) -> str:
-        return getattr(self.function, "__name__", type(self.function).__name__)
+        """The function's name; that of a callable object's class."""
+        function = self.function
+        while isinstance(function, functools.partial):
+            function = function.func
+        return getattr(function, "__name__", type(function).__name__)
 
     def __repr__(self) -> str:
         return self.name
@@ -193,7 +282,7 @@ class _Fields(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise MissingField(
             f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): "
-            "numbers and objects travel beside DALI"
+            "objects, such as strings, travel beside DALI"
         )
 
 

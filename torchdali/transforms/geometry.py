@@ -186,6 +186,10 @@ class _Flip(Transform):
     p: float
     _horizontal: ClassVar[bool]
 
+    @property
+    def draws(self) -> bool:
+        return 0 < self.p < 1
+
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         return {"flip": rand.bernoulli(self.p)}, sizes
 

@@ -8,6 +8,7 @@
     launch     starts them: fork, spawn, and a fork server of our own
     worker     the life of a worker process
     messages   the messages between the two
+    sharing    pickles what workers are set up with
     protocol   packets that carry them; large ones travel in shared memory
     slots      answers in shared memory that is used again
     memory     reserves that memory, or says that there is too little
@@ -30,7 +31,9 @@ What holds:
 - The workers end within a second of `close`, of an error, and of the end of the pool's process, however it ends.
 - They, and the fork server, outlive the signals that go to a whole process group (INT, TERM, HUP, USR1, USR2): the
   pool's process decides.  `worker_init_fn` may set handlers of its own.
-- The job and `worker_init_fn` are pickled, by cloudpickle unless told otherwise; under fork they are inherited, unless
+- The job and `worker_init_fn` are pickled as arguments of processes are, once for all workers: locks, queues and values
+  of multiprocessing go with them, and tensors from 1 MiB on lie in shared memory.
+- They are pickled by cloudpickle unless told otherwise; under fork they are inherited, unless
   the job or its dataset defines how it is pickled (`__getstate__`, `__setstate__`, ...).  So set-up that is put off
   to `__setstate__` runs once in each worker under every start method.
 - A pool belongs to the process that made it; after a fork it is an error to use it.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils.data._utils import worker as torch_worker
 
 
@@ -11,23 +13,31 @@ class WatchedInfo(torch_worker.WorkerInfo):
     """torch's WorkerInfo, which also notes whether its `id` was read.
 
     Attributes:
+        seed: `torch.initial_seed()`, as in torch; here it is another one for each sample.
         asked: whether `id` was read; it may be set.
+        told: called when `id` is read; None: nothing is.  It may be set.
     """
 
     asked: bool
+    told: Callable[[], None] | None
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self.__dict__["asked"] = False
+        self.__dict__["asked"], self.__dict__["told"] = False, None
 
     def __getattribute__(self, name: str) -> Any:
         if name == "id":
-            object.__getattribute__(self, "__dict__")["asked"] = True
+            known = object.__getattribute__(self, "__dict__")
+            known["asked"] = True
+            if known["told"] is not None:
+                known["told"]()
+        if name == "seed":
+            return torch.initial_seed()
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "asked":
-            self.__dict__["asked"] = value
+        if name in ("asked", "told"):
+            self.__dict__[name] = value
         else:
             super().__setattr__(name, value)
 

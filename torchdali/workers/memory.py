@@ -5,25 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from contextlib import suppress
 
+from ..cgroup import memory_left
 from ..errors import SharedMemoryError
 
 
 def available() -> int:
-    """Count the bytes of memory that are left to this process, on the machine and in its control group (v2)."""
+    """Count the bytes of memory that are left to this process, on the machine and in its control groups."""
     with open("/proc/meminfo") as file:
         lines = dict(line.split(":") for line in file)
-    sizes = [sum(int(lines[key].split()[0]) for key in ("MemAvailable", "SwapFree")) * 1024]
-    with suppress(OSError, ValueError, KeyError):  # no control group, or one without a limit
-        with open("/proc/self/cgroup") as file:
-            path = next(line[3:].strip() for line in [*file, "0::/"] if line.startswith("0::"))
-        folder = f"/sys/fs/cgroup{path}/memory."
-        with open(folder + "max") as limit, open(folder + "current") as current, open(folder + "stat") as stat:
-            cached = {key: int(value) for key, value in (line.split() for line in stat)}
-            free = int(limit.read()) - int(current.read())
-        sizes.append(free + cached["inactive_file"] + cached["active_file"])
-    return max(0, min(sizes))
+    machine = sum(int(lines[key].split()[0]) for key in ("MemAvailable", "SwapFree")) * 1024
+    group = memory_left()
+    return max(0, machine if group is None else min(machine, group))
 
 
 def allocate(name: str, size: int) -> int:

@@ -19,13 +19,13 @@ from typing import Any
 
 from ..checks import integer, one_of
 from ..errors import let_through
-from . import launch
+from . import launch, sharing
 from .failure import Failure
 from .job import Job, dataset_of
 from .messages import Compute, Done, NotStarted
 from .process import WorkerProcess
 from .processes import Processes
-from .protocol import Codec, Foreign, Packet, receive
+from .protocol import Foreign, Packet, codec_of, default_codec, receive
 from .slots import Written
 from .status import IDLE, STARTING
 from .task import Result, Task
@@ -46,7 +46,8 @@ class WorkerPool:
         prefetch_factor: tasks per worker that are under way ahead of the consumer.
         timeout: seconds that one sample may take; 0: any time.
         worker_init_fn: called in each worker with its number, before the first task.
-        pickler: a module with `dumps` and `loads`; cloudpickle by default.
+        pickler: a module with `dumps` and `loads`, or (module, keywords of dumps, keywords of loads), for both sides;
+            cloudpickle by default, which shares large tensors instead of copying them.
         ready_timeout: seconds that a worker may take to start.
         seed: the start of the workers' generators, together with their numbers.
         preload: modules that the default's fork server imports once for all workers, beside the job's own.
@@ -79,16 +80,14 @@ class WorkerPool:
             raise TypeError(f"job must have the methods describe and read, got {type(job).__name__}")
         if worker_init_fn is not None and not callable(worker_init_fn):
             raise TypeError(f"worker_init_fn must be callable, got {type(worker_init_fn).__name__}")
-        if pickler is not None and not (hasattr(pickler, "dumps") and hasattr(pickler, "loads")):
-            raise TypeError(f"pickler must be a module with dumps and loads, got {pickler!r:.80}")
+        self._codec = None if pickler is None else codec_of(pickler)
         self._method: str | BaseContext = "forkserver" if context is None else context
         self._timeout, self._ready_timeout = timeout, ready_timeout
         self._setup = Setup(self.num_workers, seed, job, worker_init_fn)
-        self._pickler, self._preload = pickler, [*_modules(job), *preload]
+        self._preload = [*_modules(job), *preload]
         self._owner = os.getpid()
         self._lock = threading.RLock()  # a garbage collection inside may close us
         self._processes: Processes | None = None
-        self._codec: Codec | None = None
         self._closed = self._busy = False
         self._run = self._serial = 0
         self._outcomes: dict[int, tuple[WorkerProcess, Written | Failure]] = {}  # by the tasks' serial numbers
@@ -106,17 +105,10 @@ class WorkerPool:
             self._check()
             if self._processes is not None:
                 return
-            codec, setup = self._codec_of_pickler(), self._setup
+            setup = self._setup
             method = self._method if isinstance(self._method, str) else self._method.get_start_method()
             inherited = setup if method == "fork" and not _defines_pickling(setup.job) else None
-            try:
-                data = None if inherited else codec.dumps(setup)
-            except Exception as error:
-                let_through(error)
-                kind = type(dataset_of(setup.job)).__name__
-                raise TypeError(
-                    f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
-                ) from error
+            data, fds = (None, []) if inherited else self._pickled()
             processes = self._processes = Processes(self.num_workers)
             # At exit too; a daemon thread may be waiting for the workers then.
             self._finalizer = weakref.finalize(self, processes.end)
@@ -124,23 +116,41 @@ class WorkerPool:
             util.Finalize(self, processes.halt, exitpriority=0)
             try:
                 for number in range(self.num_workers):
-                    self._add(processes, number, codec, inherited, data)
+                    self._add(processes, number, inherited, data, fds)
             except BaseException:
                 self._closed = True
                 raise
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _pickled(self) -> tuple[bytes, list[int]]:
+        try:
+            return sharing.dumps(self._setup, self._codec)
+        except Exception as error:
+            let_through(error)
+            kind = type(dataset_of(self._setup.job)).__name__
+            fork = "SemLock created in a fork context" in str(error)
+            advice = (
+                ": make it by torch.multiprocessing.get_context('forkserver'), or write multiprocessing_context='fork'"
+            )
+            raise TypeError(
+                f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
+                f"{advice if fork else ''}"
+            ) from error
 
     def _add(
-        self, processes: Processes, number: int, codec: Codec, inherited: Setup | None, data: bytes | None
+        self, processes: Processes, number: int, inherited: Setup | None, data: bytes | None, fds: Sequence[int]
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             started = launch.start(
                 self._method,
                 main,
-                (theirs, number, os.getpid(), codec, inherited),
+                (theirs, number, os.getpid(), self._codec or default_codec(), inherited),
                 f"torchdali-worker-{number}",
                 self._preload,
-                self._pickler is not None,
+                self._codec is not None,
                 self._ready_timeout,
             )
         except BaseException:
@@ -150,17 +160,8 @@ class WorkerPool:
             theirs.close()
         process = WorkerProcess(number, started, ours)
         processes.add(process)
-        process.post(Packet(data, [processes.table_fd]), processes.selector)
-
-    def _codec_of_pickler(self) -> Codec:
-        if self._codec is None:
-            if self._pickler is None:
-                import cloudpickle
-
-                self._codec = Codec(cloudpickle.dumps, cloudpickle.loads)
-            else:
-                self._codec = Codec(self._pickler.dumps, self._pickler.loads)
-        return self._codec
+        # Copies: the packet may wait.
+        process.post(Packet(data, [processes.table_fd], [os.dup(fd) for fd in fds]), processes.selector)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Compute tasks; their results in order.
@@ -301,7 +302,7 @@ class WorkerPool:
             process = processes.all[task.worker]
         process.pending += 1
         freed = [process.freed.popleft() for _ in range(len(process.freed))]
-        request = pickle.dumps(Foreign.of(task.request, self._codec_of_pickler()))
+        request = pickle.dumps(Foreign.of(task.request, self._codec or default_codec()))
         message = Compute(run, self._serial, task.number, task.describe, request, freed)
         process.post(Packet(message), processes.selector)
         return self._serial

@@ -10,12 +10,14 @@ import mmap
 import os
 import pickle
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from .memory import allocate
 
 _LARGEST = 1 << 14  # bytes in a packet: many of them fit into a socket's buffer
+_MOST_FDS = 253  # in a packet, by the kernel
 _INLINE, _BESIDE = b"i", b"b"
 
 
@@ -24,6 +26,34 @@ class Codec(NamedTuple):
 
     dumps: Callable[[Any], bytes]
     loads: Callable[[bytes], Any]
+
+
+def codec_of(pickler: Any) -> Codec:
+    """Give the codec of a user's pickler: a module, or (module, keywords of dumps, keywords of loads).
+
+    Raises:
+        TypeError: it is neither.
+    """
+    module, dumps, loads = pickler if isinstance(pickler, tuple) and len(pickler) == 3 else (pickler, {}, {})
+    if not all(callable(getattr(module, name, None)) for name in ("dumps", "loads")) or not (
+        isinstance(dumps, Mapping) and isinstance(loads, Mapping)
+    ):
+        raise TypeError(
+            "pickler must be a module with dumps and loads, or (module, keywords of dumps, keywords of loads), "
+            f"got {pickler!r:.80}"
+        )
+    return Codec(
+        partial(module.dumps, **dumps) if dumps else module.dumps,
+        partial(module.loads, **loads) if loads else module.loads,
+    )
+
+
+@cache
+def default_codec() -> Codec:
+    """Give cloudpickle's."""
+    import cloudpickle
+
+    return Codec(cloudpickle.dumps, cloudpickle.loads)
 
 
 class Foreign:
@@ -83,7 +113,7 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]]:
         BlockingIOError: there is none now, on a socket that does not block.
     """
     try:
-        data, fds, _, _ = socket.recv_fds(sock, _LARGEST + 1, 3, socket.MSG_CMSG_CLOEXEC)
+        data, fds, _, _ = socket.recv_fds(sock, _LARGEST + 1, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
     except ConnectionError as error:
         raise EOFError from error
     if not data:

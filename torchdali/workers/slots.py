@@ -10,7 +10,6 @@ import io
 import mmap
 import pickle
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +47,10 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor):
-            with suppress(TypeError):  # bfloat16 and others that numpy has not
+            try:
                 obj = _as_array(obj)
+            except TypeError:  # bfloat16 and others that numpy has not
+                return _by_bytes(obj)
         if type(obj) is np.ndarray and not obj.dtype.hasobject:
             return np.ascontiguousarray(obj).reshape(obj.shape).__reduce_ex__(5)
         return NotImplemented
@@ -60,9 +61,24 @@ class _OwnPickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor:  # much cheaper than torch's own way
-            with suppress(TypeError):
+            try:
                 return torch.from_numpy, (np.array(_as_array(obj)),)
+            except TypeError:
+                return _by_bytes(obj)
         return NotImplemented
+
+
+def _by_bytes(tensor: torch.Tensor) -> Any:
+    """Reduce a tensor of a dtype that numpy has not, if its values lie in memory as they are."""
+    try:
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    except (RuntimeError, TypeError, NotImplementedError):  # sparse and quantized ones, as torch does it
+        return NotImplemented
+    return _of_bytes, (np.array(data), tensor.dtype, tuple(tensor.shape))
+
+
+def _of_bytes(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.from_numpy(data).view(dtype).view(shape)
 
 
 def _as_array(tensor: torch.Tensor) -> Any:

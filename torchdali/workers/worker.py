@@ -18,6 +18,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ..errors import SharedMemoryError, leave_frame
 from ..seeding import seed_all
+from . import sharing
 from .failure import Failure
 from .info import WatchedInfo
 from .job import Answer, Job, dataset_of
@@ -52,11 +53,11 @@ def main(sock: socket.socket, number: int, parent: int, codec: Codec, inherited:
     """Start a worker and serve the pool, until it sends `Stop` or is gone."""
     _settle(parent)
     try:
-        data, (fd,) = receive(sock)
+        data, (fd, *shared) = receive(sock)
         table = StatusTable(fd)
         os.close(fd)
         try:
-            setup: Setup = inherited or pickle.loads(data)
+            setup: Setup = inherited or sharing.loads(data, shared, codec)
             _introduce(setup, number)
         except Exception as error:
             _send(sock, NotStarted(Failure.of(error, codec, number, None, None)))
@@ -101,11 +102,11 @@ def _nothing(number: int, frame: FrameType | None) -> None:
 
 def _introduce(setup: Setup, number: int) -> None:
     """Tell user code which worker it runs in, as torch's loader does."""
-    seed = seed_all(setup.seed, number)
+    seed_all(setup.seed, number)
     torch_worker._worker_info = WatchedInfo(
         id=number,
         num_workers=setup.num_workers,
-        seed=seed,
+        seed=torch.initial_seed(),
         dataset=dataset_of(setup.job),
     )
     if setup.init is not None:

@@ -1,0 +1,1 @@
+"""The command line, `torchdali COMMAND`: one module per command, and the parts that commands share."""

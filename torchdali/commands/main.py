@@ -1,0 +1,91 @@
+"""The frame of the command line: it finds the command, and turns wrong input into one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .. import __version__
+from ..checks import nearest
+from . import check, index, inspect
+from .command import Command, UsageError
+from .terminal import note
+
+COMMANDS: tuple[Command, ...] = (check, index, inspect)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` names (None: the process's arguments) and give the exit code.
+
+    0: all is well; 1: the command found faults in the data; 2: wrong input; 130: Ctrl-C.
+    """
+    try:
+        return _run(sys.argv[1:] if argv is None else list(argv))
+    except UsageError as error:
+        note(f"torchdali: {error}")
+        return 2
+    except KeyboardInterrupt:
+        note("torchdali: interrupted")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python writes what is left, and fails
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    parser, commands = _parsers()
+    try:
+        arguments, unknown = parser.parse_known_args(argv)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    if unknown:
+        chosen = commands[arguments.command]
+        options = [option for action in chosen._actions for option in action.option_strings]
+        name = unknown[0].partition("=")[0]
+        raise UsageError(f"{arguments.command} knows no argument {name!r}{nearest(name, options)}")
+    command = next(command for command in COMMANDS if _name(command) == arguments.command)
+    code = command.run(arguments)
+    sys.stdout.flush()
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse's parser, whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.partition(" ")[2]
+        raise UsageError(f"{command}: {message}" if command else message)
+
+
+def _name(command: Command) -> str:
+    return command.__name__.rpartition(".")[2]
+
+
+def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
+    """Make the parser of the command line, and those of the commands by name."""
+    parser = _Parser(
+        prog="torchdali",
+        description="Tools for data that torchdali loads.",
+        epilog="`torchdali COMMAND --help` says more. Exit codes: 0 fine, 1 faults found, 2 wrong input.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"torchdali {__version__}")
+    group = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    made = {}
+    for command in COMMANDS:
+        made[_name(command)] = own = group.add_parser(
+            _name(command),
+            help=command.SUMMARY,
+            description=command.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_arguments(own)
+        own.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser, made
