@@ -33,7 +33,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "registered option iterator loader",
+    "loader": "registered attribute iterator loader",
     "tools": "interop.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",

@@ -151,7 +151,7 @@ def _timeout_of(group: ProcessGroup) -> float:
 
 
 def _fault(facts: Sequence[Mapping[str, int | str]], gpus: Sequence[str], ranks: Sequence[int]) -> str:
-    """What is wrong with all ranks' facts and GPUs; "" where nothing is."""
+    """Describe what differs between all ranks' facts and GPUs; "" where nothing does."""
     differences = _differences(facts, ranks)
     if differences:
         return (

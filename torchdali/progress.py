@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -28,7 +29,7 @@ def progress_bar(total: int, unit: str, show: bool, done: int = 0) -> AbstractCo
     if not show:
         return _NoBar()
     try:
-        from tqdm import tqdm
+        tqdm = importlib.import_module("tqdm").tqdm
     except ImportError:
         return _NoBar()
     bar: AbstractContextManager[Any] = tqdm(total=total, initial=done, unit=unit, unit_scale=unit == "B")

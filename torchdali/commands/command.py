@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from ..distributed import default_num_threads
 from ..errors import let_through
 
 
@@ -49,8 +49,9 @@ def wrong_input(what: str = "") -> Iterator[None]:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add `--jobs`, the number of processes; by default one per core that this process may use."""
-    cores = len(os.sched_getaffinity(0))
+    """Add `--jobs`, the number of processes; by default one per core that this process may use, also in a container."""
+    with wrong_input():
+        cores = default_num_threads()
     parser.add_argument("--jobs", type=positive, default=cores, metavar="N", help="processes (default: one per core)")
 
 

@@ -29,7 +29,7 @@ from ..formats.texts import Texts
 from ..formats.tfrecord import TFRECORD
 from ..formats.webdataset import tar_index
 from ..python.iterable import IterableSource
-from ..state import VERSION, unpack
+from ..state import OLDER, VERSION, unpack
 from ..storage import open_storage
 from .collection import kind_of, named, read_list
 from .command import UsageError, add_index_dir, wrong_input
@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     candidates = [] if arguments.data is None else list(_candidates(arguments))
     results = []
     for place, state in states:
-        result: dict[str, Any] = {"place": place, "state": _plain(state), "problems": problems(state)}
+        result: dict[str, Any] = {"place": place, "state": _plain(state), "words": words(state)}
+        result["problems"] = problems(state)
         if arguments.data is not None:
             result["data"] = compare(state, candidates)
         results.append(result)
@@ -93,17 +94,17 @@ def load(path: str, trust: bool = False) -> Any:
     with wrong_input(), open(path, "rb") as file:
         start = file.read(64).lstrip()
     if start[:1] in (b"{", b"[") or path.endswith(".json"):
-        with wrong_input(f"{path} is not JSON"):
+        with wrong_input(f"{path} is no checkpoint: a .json file, or one of torch.save was expected"):
             return json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         return torch.load(path, map_location="meta", weights_only=not trust)
     except Exception as error:
         let_through(error)
-        refused = re.search(r"(Unsupported (?:global|class|operand)[^.\n]*|GLOBAL \S+)", str(error))
+        refused = re.search(r"GLOBAL ([\w.]+\w)", str(error))
         if not trust and refused:
             raise UsageError(
                 f"{path} holds Python objects besides tensors and plain values, and loading them can run any code "
-                f"({refused[0]}): if you know who wrote it, write --trust"
+                f"({refused[1]}): if you know who wrote it, write --trust"
             ) from None
         raise UsageError(
             f"{path} is no checkpoint: a .json file, or one of torch.save was expected ({first_line(error)[:150]})"
@@ -144,11 +145,16 @@ def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
 # The state
 
 
-def problems(state: Mapping[str, Any]) -> list[str]:
-    """Say why this torchdali would refuse a state from any loader; an empty list: it reads it."""
+def problems(state: Mapping[str, Any], strict: bool = True) -> list[str]:
+    """Say why this torchdali would refuse a state from any loader; an empty list: it reads it.
+
+    Args:
+        state: the state.
+        strict: as in `DataLoader.load_state_dict`.
+    """
     version = state["version"]
-    if type(version) is not int or version != VERSION:
-        return [f"its version is {version!r:.40}, and this torchdali reads version {VERSION}"]
+    if type(version) is not int or version not in (VERSION, *OLDER):
+        return [f"version: this torchdali reads {VERSION}, got {version!r:.40}"]
     own = {key: value for key, value in state.items() if key not in IterableSource.state_keys}
     types = {"seed": int, "order": str, "num_samples": int, "dataset": str}
     wrong = [
@@ -159,14 +165,16 @@ def problems(state: Mapping[str, Any]) -> list[str]:
     if wrong:
         return wrong
     try:
-        unpack(own, {key: own[key] for key in _FINGERPRINT})
+        unpack(own, {key: own[key] for key in _FINGERPRINT}, strict)
     except StateMismatchError as error:
         return [line.strip() for line in str(error).splitlines()[1:]]
     return []
 
 
 def words(state: Mapping[str, Any]) -> list[str]:
-    """Say where a state stands, a sentence per line; it is one that `problems` finds nothing in."""
+    """Say where a state stands, a sentence per line; nothing where its values are not a state's."""
+    if problems(state, strict=False):
+        return []
     epoch, cycle, seen, total = (state[key] for key in ("epoch", "cycle", "samples_seen", "num_samples"))
     again = f", its repetition {cycle}" if cycle else ""
     if total < 0:
@@ -189,11 +197,10 @@ def words(state: Mapping[str, Any]) -> list[str]:
 
 
 def _in_words(arguments: argparse.Namespace, result: dict[str, Any]) -> str:
-    lines = [f"{arguments.state}, {result['place'] or 'at the top'}:"]
+    lines = [f"{arguments.state}, {result['place'] or 'at the top'}:", *(f"  {line}" for line in result["words"])]
     if result["problems"]:
-        lines += ["  this torchdali does not read it:", *(f"    {problem}" for problem in result["problems"])]
+        lines += ["  this torchdali does NOT read it:", *(f"    {problem}" for problem in result["problems"])]
     else:
-        lines += [f"  {line}" for line in words(result["state"])]
         lines.append(f"  version {VERSION}: this torchdali reads it")
     if (data := result.get("data")) is not None:
         where = " ".join(arguments.data)

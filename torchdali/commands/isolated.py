@@ -110,7 +110,7 @@ class _Worker:
             self._process.join(5)
             code = self._process.exitcode
             name = signal.Signals(-code).name if code and -code in set(signal.Signals) else f"exit code {code}"
-            return self._failed("crashed", f"the process that decoded it died of {name}")
+            return self._failed("crashed", f"its process died of {name}")
         if not self._ready:
             if raised:
                 raise RuntimeError(f"a process could not begin: {raised}")

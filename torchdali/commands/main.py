@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
-from .. import __version__
 from ..checks import nearest
 from . import check, index, inspect
 from .command import Command, UsageError
@@ -37,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     parser, commands = _parsers()
+    first = next((one for one in argv if not one.startswith("-")), None)
+    if first is not None and first not in commands:
+        raise UsageError(f"one of {', '.join(commands)} was expected, got {first!r}{nearest(first, commands)}")
     try:
         arguments, unknown = parser.parse_known_args(argv)
     except SystemExit as end:  # --help and --version
@@ -69,13 +72,14 @@ def _name(command: Command) -> str:
 
 def _parsers() -> tuple[_Parser, dict[str, _Parser]]:
     """Make the parser of the command line, and those of the commands by name."""
+    version = import_module("torchdali").__version__  # the package is above its own modules
     parser = _Parser(
         prog="torchdali",
         description="Tools for data that torchdali loads.",
         epilog="`torchdali COMMAND --help` says more. Exit codes: 0 fine, 1 faults found, 2 wrong input.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"torchdali {__version__}")
+    parser.add_argument("--version", action="version", version=f"torchdali {version}")
     group = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     made = {}
     for command in COMMANDS:

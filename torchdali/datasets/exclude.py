@@ -13,12 +13,12 @@ from ..formats.report import FAULTS, absolute, read_report
 Exclude = str | Path | Sequence[str | Path | int]
 
 
-def kept(paths: Sequence[str], exclude: Exclude | None) -> list[int]:
+def kept(paths: Sequence[str], exclude: Exclude) -> list[int]:
     """Give the indices of the samples that stay.
 
     Args:
         paths: the samples', as the dataset names them.
-        exclude: the file of a report, or a list of paths and indices, which must be the dataset's; None: all stay.
+        exclude: the file of a report, or a list of paths and indices, which must be the dataset's.
 
     Raises:
         FileNotFoundError: there is no such report.
@@ -27,8 +27,6 @@ def kept(paths: Sequence[str], exclude: Exclude | None) -> list[int]:
         ValueError: a file that is no report, or whose samples are all in other datasets; a path that the dataset
             doesn't have; no sample stays.
     """
-    if exclude is None:
-        return list(range(len(paths)))
     if isinstance(exclude, (str, Path)):
         out = _of_report(paths, exclude)
     elif isinstance(exclude, Sequence) or hasattr(exclude, "tolist"):

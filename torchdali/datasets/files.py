@@ -52,8 +52,9 @@ class FileDataset(MapDataset):
             raise ValueError("paths must name at least one file, got none")
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
-        rows = kept(self.paths, exclude)
-        self.paths = [self.paths[row] for row in rows]
+        rows = None if exclude is None else kept(self.paths, exclude)
+        if rows is not None:
+            self.paths = [self.paths[row] for row in rows]
         if not os.path.exists(self.paths[0]):
             first = self.paths[0]
             raise FileNotFoundError(
@@ -63,7 +64,7 @@ class FileDataset(MapDataset):
         self.labels: Column | None = None
         if labels is not None:
             column, kinds["label"] = as_column("labels", labels)
-            self.labels = column if len(rows) == len(column) else take({"label": column}, rows)["label"]
+            self.labels = column if rows is None else take({"label": column}, rows)["label"]
         self._uniform = self.labels is not None and same_shape(self.labels, kinds["label"])
         self._set_fields(tuple(kinds) if fields is None else fields, kinds)
         self._fingerprint: str | None = None
@@ -142,7 +143,8 @@ class ImageFolder(FileDataset):
         )
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
-        self.samples = [self.samples[row] for row in kept([path for path, _ in self.samples], exclude)]
+        if exclude is not None:
+            self.samples = [self.samples[row] for row in kept([path for path, _ in self.samples], exclude)]
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name
