@@ -87,6 +87,14 @@ class Files:
         return td.ImageFolder(self._photos("photos"), fields=["image", "index", "label", "valid"])
 
     @cached_property
+    def packed(self) -> td.Packed:
+        return td.pack(self.photos, self.root / "packed", shard_bytes=1)
+
+    @cached_property
+    def packed_labels(self) -> td.Packed:
+        return td.Packed(self.packed.folder, fields=["label", "index", "valid"])
+
+    @cached_property
     def damaged(self) -> td.ImageFolder:
         """A third of the images are none."""
         dataset = td.ImageFolder(self._photos("damaged"), fields=["image", "index", "label", "valid"])
@@ -586,6 +594,24 @@ def datasets(files):
 
 
 @stream
+def packed_draws(files):
+    """The numbers that follow a transform of pixels which were files."""
+    flipped = T.Compose([T.Resize((4, 4)), T.RandomHorizontalFlip(), drawn])
+    found = {}
+    for name, dataset in {"of files": files.photos, "of a pack": files.packed}.items():
+        found[name] = epochs_of(dataset, 2, transform=flipped, shuffle=True)
+        for batch in [batch for epoch in found[name] for batch in epoch]:
+            del batch["image"]
+    assert found["of files"] == found["of a pack"]
+    return found
+
+
+@stream
+def packed_dataset(files):
+    return {"ranks": ranks_of(files.packed_labels, 2, 2, shuffle=True, batch_size=5)}
+
+
+@stream
 def composed_datasets(files):
     parts = ConcatDataset([files.numbers, Subset(files.numbers, [3, 1, 4, 1, 5])])
     return {
@@ -907,6 +933,11 @@ def native_window(files):
 @state
 def native_by_itself(files):
     return files.native()
+
+
+@state
+def packed(files):
+    return load(files.packed_labels, shuffle=True)
 
 
 for _name in DATASETS:

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks batch columns fields fingerprint signature",
+    "values": "errors checks progress batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches drawn",
@@ -34,7 +34,7 @@ GROUPS = {
     "engine": "engine.*",
     "trainers": "trainers.*",
     "loader": "registered attribute iterator loader",
-    "tools": "interop.* lightning configs testing",
+    "tools": "interop.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",
 }

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from PIL import Image
+
+import torchdali as td
+from torchdali.testing import make_image_folder, truncate_file
 
 from .launcher import ROOT, Program, finish, start
 
@@ -82,6 +86,33 @@ def test_a_pipeline_and_the_loader_that_replaces_it(digits, tmp_path):
         0 < found.pop("evaluation, transforms: mean distance") < 0.1
     )  # they differ, but by less than 2 % of the range
     assert list(found.values()) == [True] * 5 and printed.count(" equal") == 5
+
+
+@pytest.mark.processes
+def test_a_folder_of_smaller_images(tmp_path):
+    """Their shorter sides are as asked for; a second run writes only what is missing, and names damaged files."""
+    source, target = tmp_path / "large", tmp_path / "small"
+    files = make_image_folder(source, classes=2, per_class=4)
+    damaged = files / "class_1" / "0003.jpg"
+    sideways = files / "class_0" / "0000.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6  # Orientation: turn it by 90 degrees
+    Image.new("RGB", (90, 60), (200, 10, 10)).save(sideways, exif=exif)
+    arguments = ["recipes/resize_images.py", source, target, "--size=48", "--processes=1"]
+    finish(start(*arguments, preload=["PIL.ImageOps", "tqdm"]))
+    small = td.ImageFolder(target)
+    assert [Path(path).name for path in small.paths] == [Path(path).name for path in td.ImageFolder(source).paths]
+    for (image, label), (before, _) in zip(small, td.ImageFolder(source), strict=True):
+        assert min(image.shape[1:]) == min(48, *before.shape[1:]) and label in (0, 1)
+    assert small[0][0].shape == (3, 72, 48)
+
+    written = Path(small.paths[1]).stat().st_mtime_ns
+    Path(small.paths[0]).unlink()
+    (target / "class_1" / "0003.jpg").unlink()
+    truncate_file(damaged, 0.1)
+    printed, errors = finish(start(*arguments), 1)
+    assert f"left out: {damaged}" in errors and "7 images" in printed
+    assert Path(small.paths[0]).exists() and Path(small.paths[1]).stat().st_mtime_ns == written
 
 
 # Configs

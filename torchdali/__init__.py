@@ -12,6 +12,7 @@ from .datasets import (
     LMDBDataset,
     MapDataset,
     NumpyDataset,
+    Packed,
     RecordIODataset,
     TarDataset,
     TFRecordDataset,
@@ -34,6 +35,7 @@ from .errors import (
 )
 from .interop import TorchvisionDataset, from_torchvision
 from .loader import DataLoader
+from .packing import pack
 from .python import BatchInfo, IterableSource, PythonDataset, SampleInfo, SampleSource
 from .samplers import (
     ClassBalancedSampler,
@@ -66,6 +68,7 @@ __all__ = [
     "MixSampler",
     "NumpyDataset",
     "OpenFilesError",
+    "Packed",
     "PadValueError",
     "Padded",
     "PythonDataset",
@@ -86,6 +89,7 @@ __all__ = [
     "WorkerDiedError",
     "WorkerTimeoutError",
     "from_torchvision",
+    "pack",
     "readers",
     "transforms",
 ]

@@ -7,6 +7,7 @@ from .lmdb import LMDBDataset
 from .memory import InMemoryDataset
 from .numpy import NumpyDataset
 from .of_torch import as_columns
+from .packed import Packed
 from .recordio import RecordIODataset
 from .subset import Subset
 from .tar import TarDataset
@@ -20,6 +21,7 @@ __all__ = [
     "LMDBDataset",
     "MapDataset",
     "NumpyDataset",
+    "Packed",
     "RecordIODataset",
     "Subset",
     "TFRecordDataset",

@@ -75,8 +75,11 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         """Give a string of at most 100 characters: equal for the same samples in the same order, another for others."""
         raise NotImplementedError
 
-    def uniform(self, name: str) -> bool:
-        """Tell whether all samples of a field are known to have one shape; of image files: once they are decoded."""
+    def uniform(self, name: str) -> bool | None:
+        """Tell whether all samples of a field are known to have one shape; of image files: once they are decoded.
+
+        None: each batch shows it.
+        """
         return self.kinds[name] == "number"
 
     def path(self, index: int) -> str | None:

@@ -51,7 +51,7 @@ class Subset(MapDataset):
     def path(self, index: int) -> str | None:
         return self.dataset.path(int(self.indices[index]))
 
-    def uniform(self, name: str) -> bool:
+    def uniform(self, name: str) -> bool | None:
         return self.dataset.uniform(name)
 
     def fingerprint(self) -> str:

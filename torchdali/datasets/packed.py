@@ -1,0 +1,122 @@
+"""A dataset of packed samples: decoded images and other values, as `pack` writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch import BadSample, Column, Columns
+from ..formats.packed import from_json, map_array, read_index, verify_shard
+from ..progress import progress_bar
+from .base import MapDataset
+
+
+class Packed(MapDataset):
+    """Samples that `torchdali.pack` has decoded: a loader only transforms them.
+
+    The files are mapped into memory, and processes share their pages.  A sample's memory is read when it is used, and
+    only the window that is used of it.  Sizes are checked when the pack is opened; a file that is cut off later ends
+    the process with SIGBUS, so replace a pack by another folder.
+
+    Packed without a transform and without bad samples, it gives the stream of the packed dataset bit for bit, and a
+    checkpoint of one goes on with the other.
+
+    Args:
+        path: the folder that `pack` wrote.
+        fields: some of the packed fields, index, valid and path; by default those of the packed dataset, in its order.
+
+    Attributes:
+        left_out: the bad samples that are not in the pack; their indices are those of the packed dataset.
+        packed_transform: the transform that was applied, in words; None: there was none.
+
+    Raises:
+        FileNotFoundError: no such pack, or one that is not finished.
+        ValueError: the index is damaged, a file has another size, or a field is unknown.
+    """
+
+    def __init__(self, path: str | Path, fields: Sequence[str] | None = None) -> None:
+        self.folder = Path(path).expanduser().absolute()
+        self._index = read_index(self.folder)
+        index = self._index
+        self._columns = {column.name: (place, column) for place, column in enumerate(index.columns)}
+        known = {column.name: column.kind for column in index.columns if column.name != "path"}
+        self._set_fields(index.fields if fields is None else fields, known)
+        self._ends = np.cumsum([shard.samples for shard in index.shards])
+        self._maps: dict[str, NDArray[Any]] = {}
+        self.packed_transform = index.transform
+        self.left_out = [
+            BadSample(i, path, stage, reason, None)
+            for shard in index.shards
+            for i, path, stage, reason in shard.left_out
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_maps": {}}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
+        rows = np.asarray(indices, np.int64)
+        shards = np.searchsorted(self._ends, rows, side="right")
+        rows = rows - np.append(0, self._ends)[shards]
+        return {name: self._read(name, shards, rows) for name in names}
+
+    def _read(self, name: str, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> Column:
+        place, column = self._columns[name]
+        if column.shape is not None:
+            out = np.empty((len(rows), *column.shape), np.dtype(column.dtype))
+            for shard in np.unique(shards).tolist():
+                there = shards == shard
+                out[there] = self._map(column.files(shard, place)[0])[rows[there]]
+            return out
+        dtype, values = np.dtype(column.dtype), []
+        for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
+            data, places = (self._map(file) for file in column.files(shard, place))
+            begin, *shape = places[row].tolist()
+            value = data[begin : begin + dtype.itemsize * math.prod(shape)].view(dtype).reshape(shape)
+            values.append(from_json(value) if column.kind == "object" else value)
+        return values
+
+    def _map(self, file: str) -> NDArray[Any]:
+        found = self._maps.get(file)
+        if found is None:  # two threads may map a file at the same time, and one map stays
+            found = self._maps[file] = map_array(self.folder / file)
+        return found
+
+    def path(self, index: int) -> str | None:
+        """Give the file that a sample was packed from, if it was one."""
+        if "path" not in self._columns:
+            return None
+        (found,) = self.read_columns([index], ["path"])["path"]
+        return None if found is None else str(found)
+
+    def uniform(self, name: str) -> bool | None:
+        return self._columns[name][1].uniform
+
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        return np.dtype(self._columns[name][1].dtype)
+
+    def fingerprint(self) -> str:
+        """Give the packed dataset's own fingerprint; where samples were changed or left out, one that tells how."""
+        return self._index.fingerprint
+
+    def verify(self, progress: bool = False) -> None:
+        """Read all files, and compare them with their checksums.
+
+        Args:
+            progress: show a progress bar, if tqdm is installed.
+
+        Raises:
+            ValueError: a file is damaged; it is named.
+        """
+        shards = self._index.shards
+        size = sum(size for shard in shards for size, _ in shard.files.values())
+        with progress_bar(size, "B", progress) as bar:
+            for shard in shards:
+                verify_shard(self.folder, shard, bar.update)

@@ -1,0 +1,405 @@
+"""Packed samples: columns in shards of .npy files that numpy alone reads, and an index that is written last.
+
+    pack.json                      the index: fields, columns, shards with the sizes and CRC-32 of their files
+    shard-00000.0-image.npy        the values of a column, one after the other from multiples of 64 on: uint8 [bytes]
+    shard-00000.0-image.at.npy     where each one begins in it, and its shape: int64 [samples, 1 + dimensions]
+    shard-00000.1-label.npy        the values of a column of numbers, or of arrays of one shape: [samples, ...]
+    shard-00000.json               while the pack is made: this shard is whole
+
+Strings and other objects are JSON in UTF-8.  Each file is written under another name, synced and then renamed, so that
+a reader sees a whole one or none, and a process that is killed loses one shard.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch import Kind
+from ..checks import nearest_path
+from ..fingerprint import digest
+
+VERSION = 1
+INDEX = "pack.json"
+ALIGNMENT = 64  # bytes; the header of a .npy file is a multiple of it too
+PIECE = 8 << 20  # bytes that are read at once for a checksum
+
+
+@dataclass(frozen=True)
+class PackedColumn:
+    """One column of a pack.
+
+    Attributes:
+        name, kind: the field.
+        dtype: of its values, as numpy writes it; objects are stored as uint8.
+        ndim: dimensions of a value.
+        shape: the shape of all values; None: each has its own.
+        uniform: what the source says about their shapes, see `source.Source.uniform`.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str
+    ndim: int
+    shape: list[int] | None
+    uniform: bool | None
+
+    def files(self, shard: int, number: int) -> list[str]:
+        """Name the files of this column, which has this number among the columns, in a shard."""
+        name = f"shard-{shard:05d}.{number}-{re.sub(r'[^A-Za-z0-9_]', '_', self.name)[:40]}"
+        return [f"{name}.npy"] if self.shape is not None else [f"{name}.npy", f"{name}.at.npy"]
+
+
+class PackedShard(NamedTuple):
+    """One shard of a pack.
+
+    Attributes:
+        samples: the number of its samples.
+        end: the index in the packed dataset after its last sample.
+        files: size and CRC-32 of each file by name.
+        left_out: the bad samples among it, each as [index, path, stage, reason].
+    """
+
+    samples: int
+    end: int
+    files: dict[str, list[int]]
+    left_out: list[list[Any]]
+
+
+@dataclass(frozen=True)
+class PackedIndex:
+    """The index of a pack.
+
+    Attributes:
+        source: the fingerprint of the packed dataset.
+        transform: the transform that was applied, in words; None: there was none.
+        fields: the packed dataset's fields, in its order.
+        columns: the columns.
+        shards: the shards.
+        written_with: versions of libraries.
+    """
+
+    source: str
+    transform: str | None
+    fields: list[str]
+    columns: list[PackedColumn]
+    shards: list[PackedShard]
+    written_with: dict[str, str]
+
+    @property
+    def fingerprint(self) -> str:
+        """The source's where the pack holds all of its samples as they are, else another one that names the transform.
+
+        A checkpoint goes on with the pack where, and only where, the fingerprint is the source's.
+        """
+        out = [bad[0] for shard in self.shards for bad in shard.left_out]
+        if self.transform is None and not out:
+            return self.source
+        samples = sum(shard.samples for shard in self.shards)
+        return f"{samples} packed {self.transform or 'files'!s:.55} {digest(self.source, self.transform, out)}"
+
+
+def write_index(folder: Path, index: PackedIndex) -> None:
+    """Write the index, which makes the pack whole."""
+    _write_json(folder / INDEX, {"version": VERSION, **asdict(index), "shards": [s._asdict() for s in index.shards]})
+
+
+def read_index(folder: Path) -> PackedIndex:
+    """Read the index, and check the sizes of all files.
+
+    Raises:
+        FileNotFoundError: there is no pack, or it is not finished.
+        ValueError: the index is damaged or of another version, or a file is missing or has another size.
+    """
+    if not (folder / INDEX).exists():
+        if folder.is_dir() and any(folder.glob("shard-*")):
+            raise FileNotFoundError(f"the pack in {folder} is not finished: call pack again with the same arguments")
+        raise FileNotFoundError(f"a folder with {INDEX} was expected, got {folder}{nearest_path(folder)}")
+    found = _read_json(folder / INDEX)
+    if found is None:
+        raise ValueError(f"the index {folder / INDEX} is damaged: delete the folder, and pack the dataset again")
+    if found.pop("version") != VERSION:
+        raise ValueError(f"{folder / INDEX} is of another version of the format: pack the dataset again")
+    found["columns"] = [PackedColumn(**column) for column in found["columns"]]
+    found["shards"] = [PackedShard(**shard) for shard in found["shards"]]
+    index = PackedIndex(**found)
+    for shard in index.shards:
+        check_sizes(folder, shard)
+    return index
+
+
+def check_sizes(folder: Path, shard: PackedShard) -> None:
+    """Check that all files of a shard have their sizes: to read a memory map beyond a file's end kills the process.
+
+    Raises:
+        ValueError: one is missing, or has another size.
+    """
+    for name, (size, _) in shard.files.items():
+        try:
+            got = os.path.getsize(folder / name)
+        except FileNotFoundError:
+            got = -1
+        if got != size:
+            what = "no such file" if got < 0 else f"{got}"
+            raise ValueError(f"{folder / name} is damaged: {size} bytes were expected, got {what}: {_REMEDY}")
+
+
+_REMEDY = "copy it again, or delete the folder and pack the dataset again"
+
+
+def verify_shard(folder: Path, shard: PackedShard, done: Callable[[int], object]) -> None:
+    """Compare the checksums of all files of a shard, a piece at a time; `done` is told the bytes of each file.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    check_sizes(folder, shard)
+    for name, (size, expected) in shard.files.items():
+        got = checksum(folder / name)
+        if got != expected:
+            raise ValueError(
+                f"{folder / name} is damaged: the CRC-32 {expected:08x} was expected, got {got:08x}: {_REMEDY}"
+            )
+        done(size)
+
+
+def checksum(path: Path) -> int:
+    """Compute the CRC-32 of a file, a piece at a time."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """Map a .npy file into memory, as an array that can be written: what is written stays in this process.
+
+    Processes that map the same file share its pages, until one of them writes.
+    """
+    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    out: NDArray[Any] = array.view(np.ndarray)  # slices of it are made twice as fast
+    return out
+
+
+def to_json(name: str, sample: int, value: Any) -> NDArray[np.uint8]:
+    """Encode an object, so that it comes back as it is.
+
+    Raises:
+        TypeError: it would not.
+    """
+    if (other := _not_json(value)) is not None:
+        raise TypeError(
+            f"{name!r} of sample {sample} can't be packed: strings, numbers, bools, None, lists and dicts of them were "
+            f"expected, got {type(other).__name__}: give one of these or an array, or leave the field out"
+        )
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def from_json(data: NDArray[np.uint8]) -> Any:
+    """Decode an object."""
+    return json.loads(data.tobytes())
+
+
+def _not_json(value: Any) -> Any:
+    """Find a part of a value that JSON would change; None: there is none."""
+    if value is None or type(value) in (str, bool, int, float):
+        return None
+    if type(value) is list:
+        return next((found for part in value if (found := _not_json(part)) is not None), None)
+    if type(value) is dict and all(type(key) is str for key in value):
+        return _not_json(list(value.values()))
+    return value
+
+
+class ShardWriter:
+    """Writes one shard, sample by sample; it appears when it is finished.
+
+    Args:
+        folder: where the pack is.
+        number: the shard's number.
+        columns: the columns.
+
+    Attributes:
+        samples: the samples that were added.
+        size: the bytes that were written.
+    """
+
+    def __init__(self, folder: Path, number: int, columns: Sequence[PackedColumn]) -> None:
+        self._folder, self._number, self._columns = folder, number, columns
+        self.samples = self.size = 0
+        self._files: dict[str, _NpyWriter] = {}
+        self._values: list[tuple[_NpyWriter, _NpyWriter | None]] = []
+        try:
+            for place, column in enumerate(columns):
+                names = column.files(number, place)
+                if column.shape is not None:
+                    self._values.append((self._open(names[0], np.dtype(column.dtype), column.shape), None))
+                else:
+                    places = self._open(names[1], np.dtype(np.int64), [1 + column.ndim])
+                    self._values.append((self._open(names[0], np.dtype(np.uint8), []), places))
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _open(self, name: str, dtype: np.dtype[Any], shape: list[int]) -> _NpyWriter:
+        self._files[name] = _NpyWriter(self._folder / f"{name}.part", dtype, shape)
+        return self._files[name]
+
+    def add(self, row: Sequence[NDArray[Any]]) -> None:
+        """Add a sample: one array for each column, of its dtype and number of dimensions."""
+        for value, (data, places) in zip(row, self._values, strict=True):
+            if places is not None:
+                data.skip(-data.size % ALIGNMENT)
+                places.add(np.array([data.size, *value.shape], np.int64))
+            data.add(value)
+        self.samples += 1
+        self.size = sum(file.size for file in self._files.values())
+
+    def finish(self, identity: str, end: int, left_out: list[list[Any]]) -> PackedShard:
+        """Make the shard appear, and with it the note that it is whole."""
+        files = {}
+        for name, file in self._files.items():
+            file.finish()
+            files[name] = [os.path.getsize(file.path), checksum(file.path)]
+        for name, file in self._files.items():
+            os.replace(file.path, self._folder / name)
+        shard = PackedShard(self.samples, end, files, left_out)
+        columns = [asdict(column) for column in self._columns]
+        note = {"identity": identity, "columns": columns, **shard._asdict()}
+        _write_json(_note(self._folder, self._number), note)
+        return shard
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        for file in self._files.values():
+            file.file.close()
+            file.path.unlink(missing_ok=True)
+
+
+class _NpyWriter:
+    """Writes a .npy file whose length is not known before: numpy's header leaves room for it.
+
+    Attributes:
+        size: the bytes of its data.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: list[int]) -> None:
+        self.path, self._dtype, self._shape = path, dtype, shape
+        self.file: IO[bytes] = open(path, "wb")  # closed by `finish`, or by the shard
+        self.size = self._added = 0
+        self._write_header(0)
+        self._start = self.file.tell()
+
+    def _write_header(self, length: int) -> None:
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (length, *self._shape)}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def skip(self, size: int) -> None:
+        self.file.write(bytes(size))
+        self.size += size
+
+    def add(self, value: NDArray[Any]) -> None:
+        self.file.write(np.ascontiguousarray(value).tobytes())
+        self.size += value.nbytes
+        self._added += 1
+
+    def finish(self) -> None:
+        row = self._dtype.itemsize * math.prod(self._shape)
+        self.file.seek(0)
+        self._write_header(self.size // row if row else self._added)
+        assert self.file.tell() == self._start
+        _sync(self.file)
+
+
+# Shards of a pack that is not finished
+
+
+class UnfinishedPack(NamedTuple):
+    """The whole shards that another call has left.
+
+    Attributes:
+        columns: the columns; None: there is no shard yet.
+        shards: the shards.
+    """
+
+    columns: list[PackedColumn] | None
+    shards: list[PackedShard]
+
+
+def read_unfinished(folder: Path, identity: str) -> UnfinishedPack:
+    """Find the whole shards from the first one on.
+
+    Raises:
+        FileExistsError: they are of another pack.
+    """
+    columns: list[PackedColumn] | None = None
+    shards: list[PackedShard] = []
+    while (note := _read_json(_note(folder, len(shards)))) is not None:
+        if note.pop("identity") != identity:
+            raise FileExistsError(
+                f"{folder} holds a part of another pack, of other data or options: write another path, or delete it"
+            )
+        columns = [PackedColumn(**column) for column in note.pop("columns")]
+        shard = PackedShard(**note)
+        try:
+            check_sizes(folder, shard)
+        except ValueError:
+            break  # it is written again, and what comes after it
+        shards.append(shard)
+    return UnfinishedPack(columns if shards else None, shards)
+
+
+def remove_notes(folder: Path) -> None:
+    """Remove what is only needed while a pack is made."""
+    for pattern in ("shard-*.json", "*.part"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def _note(folder: Path, number: int) -> Path:
+    return folder / f"shard-{number:05d}.json"
+
+
+# Files
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a JSON file with a digest of its values, whole or not at all; files that were renamed before last too."""
+    text = json.dumps({"digest": digest(json.dumps(values)), **values}, indent=1)
+    partial = path.with_name(path.name + ".part")
+    with open(partial, "wb") as file:
+        file.write(text.encode())
+        _sync(file)
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """Read such a file; None: there is none, or it is damaged."""
+    try:
+        values = json.loads(path.read_bytes())
+        expected = values.pop("digest")
+    except (FileNotFoundError, ValueError, KeyError, AttributeError, TypeError):
+        return None
+    return values if isinstance(values, dict) and expected == digest(json.dumps(values)) else None
