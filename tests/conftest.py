@@ -27,7 +27,7 @@ LONGEST = (
     *("test_transforms", "test_recipes", "test_sources", "test_trainer_recipes", "test_sample_source", "test_golden"),
     *("test_stream", "test_from_torchvision", "test_lifecycle", "test_migration", "test_parity", "test_transformers"),
     *("test_accelerate", "test_dcp", "test_evaluation", "test_ignite", "test_package", "test_datasets_of_others"),
-    "test_commands",
+    *("test_pretended_gpu", "test_commands", "test_torch_contract", "test_signals", "test_image_headers"),
 )
 
 # --fast

@@ -33,9 +33,10 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "registered option iterator loader",
-    "tools": "interop.* lightning configs testing commands.* __main__",
+    "loader": "registered attribute iterator loader",
+    "tools": "interop.* lightning configs testing",
     "package": "torchdali",
+    "command line": "commands.* __main__",
 }
 
 

@@ -113,7 +113,7 @@ class Shares(Pairs):
         ({"drop_last": True}, ValueError, "leave drop_last out"),
         ({"sampler": range(3)}, ValueError, "leave sampler out"),
         ({"batch_sampler": 3}, TypeError, "batch_sampler must be an iterable of lists of indices .* got int"),
-        ({"batch_sampler": Shares()}, TypeError, "Shares gives one rank's: leave it out"),
+        ({"batch_sampler": Shares()}, TypeError, r"Shares gives one rank's of 2 \(num_replicas\)"),
         ({"batch_sampler": BatchSampler(DistributedSampler(range(N), 2, 0), 2, False)}, TypeError, "gives one rank's"),
     ],
 )

@@ -122,8 +122,8 @@ class _Meeting:
         """Take back that this rank came, so that its next meeting is that of the others."""
         with suppress(RuntimeError):  # the store's host may be gone
             if self.came:
+                # Its facts stay, for those that wait on and name who has not come; its next ones replace them.
                 self.store.add(self._key("came"), -1)
-                self.store.delete_key(self._key(self.rank))
             self.store.add(f"torchdali/meetings of {self.rank}", -1)
 
     def _forget(self, number: int) -> None:
@@ -151,7 +151,7 @@ def _timeout_of(group: ProcessGroup) -> float:
 
 
 def _fault(facts: Sequence[Mapping[str, int | str]], gpus: Sequence[str], ranks: Sequence[int]) -> str:
-    """What is wrong with all ranks' facts and GPUs; "" where nothing is."""
+    """Describe what differs between all ranks' facts and GPUs; "" where nothing does."""
     differences = _differences(facts, ranks)
     if differences:
         return (

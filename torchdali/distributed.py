@@ -126,7 +126,7 @@ def _in_batch_script() -> bool:
 def resolve_group(explicit: Shard | None, mesh: DeviceMesh | None, group: ProcessGroup | None) -> ProcessGroup | None:
     """The process group of the ranks that share one stream, or None where there is none to ask."""
     if explicit is not None:
-        return None  # the caller's own count, whose group nobody knows
+        return None  # the caller's own count, whose group is not known
     if mesh is not None:
         return mesh.get_group()
     dist = torch.distributed
@@ -163,7 +163,7 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device:
     index = device.index
     if index is None:
         current = torch.cuda.current_device()
-        # torch.cuda.set_device wins: someone chose.  Device 0 may just mean that nobody did.
+        # torch.cuda.set_device wins: someone chose.  Device 0 may just mean that no one did.
         index = current if current else _env("LOCAL_RANK", 0) % torch.cuda.device_count()
     if index >= torch.cuda.device_count():
         raise ValueError(f"device='cuda:{index}', but torch sees {torch.cuda.device_count()} GPUs here")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from .batches import BatchEpoch
 from .distributed import Shard
 from .order import UNKNOWN, Batching, Cut, Epoch, Indices, Order, Rows
 from .rand import Key, derive
-from .seeding import preserved
+from .seeding import get_states, preserved, restore_states, set_seeds
 from .state import Position
 
 KEPT = 1 << 16  # indices that an order without a length keeps, of those that are handed over
@@ -103,7 +102,7 @@ class Drawn(Order):
         own = _own_generators(self.sampler)
         _tell_epoch(self.sampler, at)
         with preserved(*own):
-            _seed_all(derive(seed, Key.DRAWN, at.key), *own)
+            _seed(derive(seed, Key.DRAWN, at.key), own)
             drawn = list(self.sampler)
         if len(drawn) != len(self.sampler):
             name = type(self.sampler).__name__
@@ -200,14 +199,14 @@ class _Draw:
         self.ends: list[int] = []
         _tell_epoch(sampler, at)
         with preserved(*self._own):
-            _seed_all(derive(seed, Key.DRAWN, at.key), *self._own)
+            _seed(derive(seed, Key.DRAWN, at.key), self._own)
             self._iterator = iter(sampler)
-            self._states = _states(self._own)
+            self._states = get_states(self._own)
 
     def reach(self, position: int, batches: int = 0) -> None:
         """Draw up to a position and some batches after it, if there are as many."""
         with preserved(*self._own):
-            _restore(self._states, self._own)
+            restore_states(self._states, self._own)
             while not self.ended and (self.count <= position or sum(end > position for end in self.ends) < batches):
                 item = next(self._iterator, None)
                 if item is None:
@@ -220,7 +219,7 @@ class _Draw:
                     self._seen[index] += 1
                 self.count = self.first + len(self._indices)
                 self.ends.append(self.count) if self._batches else None
-            self._states = _states(self._own)
+            self._states = get_states(self._own)
 
     def forget(self, position: int) -> None:
         """Drop what lies before a position, once it is much."""
@@ -356,22 +355,5 @@ def _occurrences(indices: Indices) -> Indices:
     return out
 
 
-def _seed_all(seed: int, *more: torch.Generator) -> None:
-    """Start the global generators, and some of torch's, from a seed."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    for generator in (torch.default_generator, *more):
-        generator.manual_seed(seed % 2**63)
-
-
-def _states(own: list[torch.Generator]) -> Any:
-    generators = [torch.default_generator, *own]
-    return random.getstate(), np.random.get_state(), [generator.get_state() for generator in generators]
-
-
-def _restore(states: Any, own: list[torch.Generator]) -> None:
-    python, legacy, torchs = states
-    random.setstate(python)
-    np.random.set_state(legacy)
-    for generator, state in zip((torch.default_generator, *own), torchs, strict=True):
-        generator.set_state(state)
+def _seed(seed: int, own: Sequence[torch.Generator]) -> None:
+    set_seeds(seed, seed % 2**32, seed % 2**63, own)

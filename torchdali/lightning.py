@@ -38,7 +38,7 @@ NAMES = ("lightning.pytorch", "pytorch_lightning")
 """Two packages of the same code, whose classes do not know each other."""
 
 SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
-"""What each of the trainer's stages reads."""
+"""The splits that each of the trainer's stages reads."""
 
 
 def _find_base() -> type:
@@ -245,7 +245,7 @@ class DataModule(_Base):  # type: ignore[misc]
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training data stand behind the last batch handed over: each loader's state by its name."""
+        """Get where the training data stand after the last batch handed over: each loader's state by its name."""
         if "train" not in self._made:
             return dict(self._restored)
         return {name: loader.state_dict() for name, loader in self._made["train"].flat.items()}

@@ -14,6 +14,7 @@ import torch
 from . import distributed
 from ._dali import check_process
 from .agreement import check_agreement
+from .attribute import Attribute, fixed
 from .batch import BadSample
 from .checks import integer
 from .collate import as_dict
@@ -22,9 +23,8 @@ from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
-from .option import Option, fixed
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Indices, Order, Step
+from .order import Batching, Epoch, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
@@ -49,7 +49,7 @@ class DataLoader:
             dataset of torch, whose samples are made by Python code (see `sources`).
         batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
             arrays and numbers become tensors.
-        shuffle: another order for each epoch.
+        shuffle: draw a new order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
             the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
             may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
@@ -57,13 +57,13 @@ class DataLoader:
             if it has one (`from_torchvision`).
         seed: of order and augmentations; the same on all ranks.
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
-        pad_last: fill the last batch up by repeated rows, which the field `valid` marks False.
+        pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
         device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
         prefetch_factor: batches made ahead; 0: none, each is made when it is asked for.  None: 2.
         num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
         rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
         mesh: the 1-d data-parallel `DeviceMesh`.
-        process_group: the data-parallel process group instead.
+        process_group: the data-parallel process group, instead of `mesh`.
         engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
             ragged field `x` with its `x_sizes`).
@@ -105,10 +105,10 @@ class DataLoader:
     """
 
     # Every option is an attribute; trainers would build torch's own workers around ours.
-    seed, drop_last, pad_last, shuffle = Option(), Option(), Option(), Option()
-    num_workers, prefetch_factor, timeout, pin_memory = Option(0), Option(None), Option(0), Option(False)
-    persistent_workers, worker_init_fn, multiprocessing_context = Option(False), Option(None), Option(None)
-    generator, pin_memory_device, in_order, output = Option(), Option(), Option(), Option()
+    seed, drop_last, pad_last, shuffle = Attribute(), Attribute(), Attribute(), Attribute()
+    num_workers, prefetch_factor, timeout, pin_memory = Attribute(0), Attribute(None), Attribute(0), Attribute(False)
+    persistent_workers, worker_init_fn, multiprocessing_context = Attribute(False), Attribute(None), Attribute(None)
+    generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
     collate_fn = staticmethod(only)
     _is_accelerate_prepared = use_stateful_dataloader = True
 
@@ -242,7 +242,7 @@ class DataLoader:
 
     @property
     def transform(self) -> Any:
-        """What is done with the samples: that of the loader, else the dataset's own.
+        """The transform of the samples: the loader's, else the dataset's own.
 
         It may be set, for progressive resizing, say; the next pass is the first with it.
         """
@@ -266,9 +266,9 @@ class DataLoader:
 
     # Epochs
 
-    def indices(self, positions: Indices) -> Indices:
-        """The samples at some positions of the epoch in progress."""
-        return self._order.epoch(self.seed, self._progress.current).at(positions).indices
+    def epoch_order(self) -> Epoch:
+        """Give the order of the epoch in progress."""
+        return self._order.epoch(self.seed, self._progress.current)
 
     def steps(self) -> Iterator[Step]:
         """The steps of this rank in the epoch in progress, from its start."""
@@ -286,7 +286,7 @@ class DataLoader:
         """Batches of a whole epoch; the same on every rank, and after a resume.
 
         Raises:
-            TypeError: nobody knows it before the source ends.
+            TypeError: it is not known before the source ends.
         """
         return self._order.num_steps(self._batching(self._shard()))
 
@@ -329,7 +329,7 @@ class DataLoader:
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands after the last batch that was handed over: flat, under 1 KiB, equal on all ranks.
+        """Get where the stream stands after the last batch handed over: flat, under 1 KiB, equal on all ranks.
 
         That of an `IterableSource` holds its workers too.
         """

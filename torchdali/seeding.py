@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
@@ -26,10 +26,16 @@ def seed_all(*numbers: int) -> int:
     # Not by rand.derive, which is made for whole arrays: this is called for each sample.
     hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
     seed, legacy, own = struct.unpack("<QIQ", hashed)
-    random.seed(seed)
-    np.random.seed(legacy)
-    torch.default_generator.manual_seed(own)
+    set_seeds(seed, legacy, own)
     return int(seed)
+
+
+def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator] = ()) -> None:
+    """Seed the global generators of Python, numpy and torch (CPU), and some more of torch's, with these numbers."""
+    random.seed(python)
+    np.random.seed(legacy)
+    for generator in (torch.default_generator, *more):
+        generator.manual_seed(own)
 
 
 def seeded(seed: int, epoch: int, index: int) -> None:
@@ -54,16 +60,29 @@ GLOBAL = ("random", "np.random", "torch")
 """The names of the global generators, in the order of `global_states`."""
 
 
+def get_states(more: Sequence[torch.Generator] = ()) -> Any:
+    """Get the states of the global generators, and of some more of torch's, for `restore_states`."""
+    return (
+        random.getstate(),
+        np.random.get_state(),
+        [generator.get_state() for generator in (torch.default_generator, *more)],
+    )
+
+
+def restore_states(states: Any, more: Sequence[torch.Generator] = ()) -> None:
+    """Put the generators back to where they stood."""
+    python, legacy, own = states
+    random.setstate(python)
+    np.random.set_state(legacy)
+    for generator, state in zip((torch.default_generator, *more), own, strict=True):
+        generator.set_state(state)
+
+
 @contextmanager
 def preserved(*more: torch.Generator) -> Iterator[None]:
     """Seed the global generators, and some of torch's, inside this block; they are put back after it."""
-    python, legacy = random.getstate(), np.random.get_state()
-    generators = [torch.default_generator, *more]
-    states = [generator.get_state() for generator in generators]
+    states = get_states(more)
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(legacy)
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+        restore_states(states, more)

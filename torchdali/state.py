@@ -11,7 +11,7 @@ VERSION = 2
 OLDER = (1,)  # versions whose positions mean the same
 MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
-MAX_SAMPLES = 2**62  # of an epoch whose length nobody knows
+MAX_SAMPLES = 2**62  # of an epoch of unknown length
 
 
 class Position(NamedTuple):
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
     @property
     def key(self) -> int:
-        """What the order and the random numbers of this pass are derived from."""
+        """The key of this pass: its order and random numbers are derived from it."""
         return self.cycle * 2**32 + self.epoch
 
 

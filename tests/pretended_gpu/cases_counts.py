@@ -34,8 +34,8 @@ TABLE = {
     ("ColorJitter", "pipeline"): (3, 1, 1, 1),
     ("ragged", "eager"): (9, 2, 1, 0),
     ("ragged", "pipeline"): (8, 2, 1, 1),
-    ("function", "eager"): (5, 1, 1, 0),
-    ("transform, function", "eager"): (5, 1, 2, 0),
+    ("function", "eager"): (6, 1, 1, 0),
+    ("transform, function", "eager"): (6, 1, 2, 0),
     ("decoded", "eager"): (9, 4, 1, 0),
     ("decoded as it is", "eager"): (4, 4, 1, 0),
 }

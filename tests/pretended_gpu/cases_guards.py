@@ -77,7 +77,9 @@ def test_without_the_drain_a_function_decodes_early(folder, monkeypatch, drained
     """A function may decode, onto memory that operators before it still use."""
     if not drained:
         begin = Program.__init__
-        monkeypatch.setattr(Program, "__init__", lambda self, fetcher, kind, _: begin(self, fetcher, kind, None))
+        monkeypatch.setattr(
+            Program, "__init__", lambda self, fetcher, kind, _, *rest: begin(self, fetcher, kind, None, *rest)
+        )
 
     def look(sample, rand):
         ndd.resize(ndd.decoders.image(sample["more"], device=rand.device), size=[8, 8])  # dropped at once

@@ -63,6 +63,7 @@ def main(out: str) -> None:
         list(train)
     dist.barrier()
     found["keys"] = store.num_keys() - before
+    dist.barrier()  # the other rank has counted too
 
     # A rank that is late by more than the patience is waited for.
     with warnings.catch_warnings(record=True) as caught:

@@ -22,6 +22,7 @@ from ..errors import (
     let_through,
 )
 from ..formats.image import check_header, readable
+from ..options import OnBadSample
 from ..order import Rows
 from ..pillow import transcode
 from ..rand import Key, Rand
@@ -32,8 +33,6 @@ from .host import HostStage
 from .work import Work
 
 ATTEMPTS = 10  # substitutes tried for one bad sample
-
-Policy = str | Callable[[BadSample], "str | int | None"]
 
 
 class Diagnosis(NamedTuple):
@@ -73,7 +72,7 @@ class Repair:
     """
 
     def __init__(
-        self, fetcher: Fetcher, host: HostStage, make_eager: Callable[[], Eager], policy: Policy, debug: bool
+        self, fetcher: Fetcher, host: HostStage, make_eager: Callable[[], Eager], policy: OnBadSample, debug: bool
     ) -> None:
         self._fetcher, self._host, self._make_eager = fetcher, host, make_eager
         self._policy, self._debug = policy, debug

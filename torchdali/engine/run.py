@@ -16,6 +16,7 @@ import torch
 from .. import _dali
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
+from ..options import OnBadSample
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
@@ -24,7 +25,7 @@ from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
-from .repair import Policy, Repair
+from .repair import Repair
 from .traced import Traced
 from .work import Work
 
@@ -60,7 +61,7 @@ class Settings:
     prefetch: int
     padding: Padding
     memory_format: torch.memory_format
-    policy: Policy
+    policy: OnBadSample
     max_pixels: int | None
 
 

@@ -11,7 +11,7 @@ from ..errors import TransformError
 class Uniformity:
     """Says of each field whether its samples have one shape.
 
-    What the options, the source and the transforms say holds.  Of what a function makes nobody knows it before: the
+    The options, the source and the transforms say it first.  It is not known before a function has made a field: the
     first batch that comes decides, and a later one that does not fit is an error.
 
     Args:

@@ -27,10 +27,15 @@ class IterableSource(PythonSource):
     `DataLoader(dataset, num_workers=2)` wraps an `IterableDataset` in it.  Each worker iterates a copy and makes whole
     batches; they come in turn.  So the batches depend on the number of workers, which is part of the state.
 
-    The state holds where each worker stands: the `state_dict` of the dataset where it has one (with `load_state_dict`),
-    else the number of samples that were taken.  A resume iterates those again, with a warning: they have to be the same
-    ones.  The state is the same on all ranks, and another number of ranks may go on with it; but with shard="none" each
-    rank has its own.  Where the dataset has a `set_epoch`, it is told the epoch before each pass.
+    The state holds where each worker stands: the `state_dict` of the dataset or of its iterator where one has it (with
+    `load_state_dict`), else the number of samples that were taken.  A resume iterates those again, with a warning, and
+    raises StateMismatchError where they are others.  The state is the same on all ranks, and another number of ranks
+    may go on with it; but with shard="none" each rank has its own.  Another number of workers may go on at the start of
+    an epoch, and in the middle of one where the workers share the iterable by "skip".
+
+    The dataset is iterated once per epoch, and an epoch that it counts by itself (in its state, or in an integer
+    attribute) goes on as with torch's loader without workers, in new workers and after a resume too.  Where it has a
+    `set_epoch`, it is told the epoch before each pass.
 
     The end of an iterable is not known before it comes: with several ranks, the first ones may have one batch more than
     the others, but not with drop_last=True.

@@ -14,7 +14,7 @@ _ALL = 2**62  # more samples than any iterable gives
 
 
 class Carried(NamedTuple):
-    """What the next epoch takes over from this one.
+    """Describe what the next epoch takes over from this one.
 
     Attributes:
         state: the dataset's state; None: that of the start, or it has none.

@@ -1,4 +1,4 @@
-"""What other libraries are told of a pass while it runs.
+"""Tells accelerate about a pass while it runs.
 
 Accelerate asks the active loader whether the batch that the user holds is the epoch's last: `accumulate` then takes the
 optimizer step of a window that is not full, and `gather_for_metrics` looks for rows to leave out.  Loaders that

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
-from ..order import Indices, Step
+from ..order import Epoch, Step
 from ..source import Source
 from .accelerate import tell_batch, tell_end, tell_pass
 
@@ -36,7 +36,7 @@ class Loader(Protocol):
     def drop_last(self) -> bool: ...
     @property
     def num_samples(self) -> int: ...
-    def indices(self, positions: Indices, /) -> Indices: ...
+    def epoch_order(self) -> Epoch: ...
     def steps(self) -> Iterator[Step]: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def seek(self, epoch: int | None, step: int, /) -> None: ...
@@ -57,8 +57,9 @@ class EpochSampler(Sampler[int]):
         return self._loader.num_samples
 
     def __iter__(self) -> Iterator[int]:
+        epoch = self._loader.epoch_order()
         for start in range(0, len(self), CHUNK):
-            yield from self._loader.indices(np.arange(start, min(start + CHUNK, len(self)))).tolist()
+            yield from epoch.at(np.arange(start, min(start + CHUNK, len(self)))).indices.tolist()
 
 
 class SequentialEpochSampler(EpochSampler, SequentialSampler):

@@ -1,4 +1,4 @@
-"""Random generators of DALI that a function holds: nobody saves their state."""
+"""Random generators of DALI that a function holds, whose state is in no checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def held_generators(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     Returns:
         their names and themselves.
     """
-    module = sys.modules.get("nvidia.dali.experimental.dynamic")  # where it was not imported, nobody has one
+    module = sys.modules.get("nvidia.dali.experimental.dynamic")  # where it was not imported, there is none
     if module is None:
         return
     seen: set[int] = set()

@@ -9,7 +9,7 @@ from .trainers.asking import TRAINERS, trainer_asks
 _SAME = object()
 
 
-class Option:
+class Attribute:
     """An attribute that holds the value of a loader's option, and can't be set.
 
     Args:
