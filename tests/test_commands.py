@@ -163,18 +163,23 @@ def make_fragile(max_pixels: int | None) -> Callable[[Any], Any]:
 @pytest.mark.processes
 def test_a_crash_and_a_hang_cost_one_file_each(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(check, "make_examine", make_fragile)
-    for name in ("a", "b-dies", "c", "d-hangs", "e", "f-dies", "g-raises", "h"):
+    for name in ("a", "b-dies", "c", "d-hangs", "e", "f\udcff-dies", "g-raises", "h"):
         (tmp_path / f"{name}.jpg").write_bytes(image_file(1))
     said = as_json(capsys, "check", tmp_path, "--jobs", 2, "--timeout", 3, "--report", tmp_path / "r", code=1)
     found = {Path(one["path"]).stem: (one["status"], one["reason"]) for one in said["findings"]}
     assert found == {
         "b-dies": ("crashed", "its process died of SIGABRT"),
         "d-hangs": ("stuck", "no answer within 3 s"),
-        "f-dies": ("crashed", "its process died of SIGABRT"),
+        "f\udcff-dies": ("crashed", "its process died of SIGABRT"),
         "g-raises": ("crashed", "KeyError: 'no such thing'"),
     }
     assert said["summary"]["good"] == 4
     assert {entry.status for entry in read_report(tmp_path / "r").values()} == {"good", "crashed", "stuck"}
+    # In words, also a name that is not UTF-8; all stand in the report.
+    argv = ["check", tmp_path, "--report", tmp_path / "r", "--csv", tmp_path / "faults.csv"]
+    assert main([str(one) for one in argv]) == 1
+    assert "crashed: 3 ended a decoder's process" in (out := capsys.readouterr().out) and "f\\udcff-dies.jpg" in out
+    assert b"f\xff-dies.jpg" in (tmp_path / "faults.csv").read_bytes()
 
 
 def make_dali_alone() -> Callable[[str], Any]:

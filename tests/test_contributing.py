@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +17,9 @@ import torch
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.batch import BadSample
+from torchdali.commands import main as commands
+from torchdali.commands.command import wrong_input
+from torchdali.commands.terminal import say, say_json
 from torchdali.fingerprint import digest
 from torchdali.order import Epoch, Order, Rows
 from torchdali.readers.base import Output
@@ -187,6 +192,34 @@ def test_a_policy_for_bad_samples(own_folder: Path) -> None:
         rows = [(index, valid) for _, *row in loader for index, valid in zip(*(part.tolist() for part in row))]
     assert rows[5] == (4, False) and [index for index, valid in rows if valid] == [i for i in range(N) if i != 5]
     assert [(bad.index, bad.substitute) for bad in loader.bad_samples] == [(5, 4)]
+
+
+# A command
+
+
+class Count:
+    """Count the lines of a file."""
+
+    __name__ = "commands.count"  # a module has it by itself
+    SUMMARY = "count lines"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE")
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        with wrong_input():
+            number = len(parse(Path(arguments.file)))
+        say_json({"lines": number}) if arguments.json else say(f"{number} lines")
+        return 0
+
+
+def test_a_command(lines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "COMMANDS", (*commands.COMMANDS, Count()))
+    assert commands.main(["count", str(lines)]) == 0 and capsys.readouterr().out == f"{N} lines\n"
+    assert commands.main(["count", str(lines), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"lines": N}
+    assert commands.main(["count", str(tmp_path / "none"), "--json"]) == 2
+    assert capsys.readouterr().err == f"torchdali: No such file or directory: {tmp_path / 'none'}\n"
 
 
 # An output form
