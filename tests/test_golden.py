@@ -1014,7 +1014,15 @@ def test_the_version_is_that_of_the_file(golden):
     )
 
 
-@pytest.mark.parametrize("name", STREAMS)
+# The set-ups that start worker processes.
+IN_WORKERS = {"python_dataset", "iterables_in_workers", "callbacks", "iterable_in_two_workers"}
+
+
+def marked(names: Any) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.processes) if name in IN_WORKERS else name for name in names]
+
+
+@pytest.mark.parametrize("name", marked(STREAMS))
 def test_the_stream_is_the_same(name, files, golden):
     values = STREAMS[name](files)
     changed = differences(golden["streams"].get(name, {}), {part: digest(value) for part, value in values.items()})
@@ -1022,7 +1030,7 @@ def test_the_stream_is_the_same(name, files, golden):
     assert not changed, f"the stream {name!r} changed in\n{shown}\n{advice(golden)}"
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", marked(STATES))
 def test_the_state_is_the_same_and_old_ones_go_on(name, files, golden):
     if name == "dataset_lmdb" and mmap.PAGESIZE != 4096:
         pytest.skip("the size of an LMDB file, which its fingerprint holds, depends on the machine's pages")
@@ -1041,7 +1049,7 @@ def test_the_state_is_the_same_and_old_ones_go_on(name, files, golden):
 OLD_STATES = json.loads((FILE.parent / "states_of_version_1.json").read_text())
 
 
-@pytest.mark.parametrize("name", OLD_STATES)
+@pytest.mark.parametrize("name", marked(OLD_STATES))
 def test_a_state_of_version_1(name, files):
     """It is refused with what to write; that goes on with the same samples, whose augmentations are others."""
     old = OLD_STATES[name]

@@ -26,6 +26,8 @@ def read_file(path: str) -> NDArray[np.uint8]:
         size = 0
         while size < len(data) and (part := os.readv(file, [data.data[size:]])):
             size += part
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None  # readv doesn't name it
     finally:
         os.close(file)
     if not size:
