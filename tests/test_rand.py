@@ -347,6 +347,7 @@ def test_no_key_is_renumbered():
         "CHILD": 0xC41D,
         "STEP": 0x57E9,
         "STREAM": 0x57EA,
+        "COLLATE": 0xC011,
         "TORCH": 0x70C4,
         "NUMPY": 0x70C5,
         "GLOBAL": 0x70C6,

@@ -80,7 +80,7 @@ class DataLoader:
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
-        memory_format: how batches of images lie in memory: torch.channels_last, the fastest, or
+        memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
             torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
             thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
@@ -140,7 +140,7 @@ class DataLoader:
         ragged: Sequence[str] = (),
         uniform: Sequence[str] = (),
         with_state: bool = False,
-        memory_format: torch.memory_format = torch.channels_last,
+        memory_format: torch.memory_format | None = None,
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,

@@ -63,7 +63,7 @@ class Options:
     ragged: Sequence[str] = ()
     uniform: Sequence[str] = ()
     with_state: bool = False
-    memory_format: torch.memory_format = torch.channels_last
+    memory_format: torch.memory_format | None = None
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -103,6 +103,7 @@ class Options:
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
+        self._set("memory_format", self.memory_format or torch.channels_last)
         if self.memory_format not in (torch.channels_last, torch.contiguous_format):
             raise ValueError(
                 f"memory_format must be torch.channels_last or torch.contiguous_format, got {self.memory_format!r:.80}"

@@ -40,7 +40,7 @@ class HostStage:
         device: torch.device,
         num_threads: int,
         padding: Padding,
-        memory_format: torch.memory_format,
+        memory_format: torch.memory_format | None,
     ) -> None:
         self.plan, self.fetcher, self.device, self.padding = fetcher.plan, fetcher, device, padding
         self._memory_format = memory_format

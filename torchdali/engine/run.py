@@ -60,7 +60,7 @@ class Settings:
     engine: str  # "eager", "pipeline" or "debug"
     prefetch: int
     padding: Padding
-    memory_format: torch.memory_format
+    memory_format: torch.memory_format | None
     policy: OnBadSample
     max_pixels: int | None
 
