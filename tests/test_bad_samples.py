@@ -95,6 +95,7 @@ def test_substitute_keeps_sizes_and_marks_rows(damaged, engine, prefetch):
     assert set(STAGES) <= set(met) and all(bad.substitute is not None for bad in met.values())
 
 
+@pytest.mark.slow
 def test_substitutes_are_one_stream_and_resume(damaged):
     damaged()
     makers = [

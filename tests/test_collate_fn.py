@@ -109,6 +109,7 @@ def noisy(samples: list[Any]) -> Any:
     return list(indices), list(numbers), torch.rand(2).tolist(), float(np.random.rand()), random.random()
 
 
+@pytest.mark.processes
 def test_random_code_in_it_is_the_same_for_any_number_of_workers_and_after_a_resume() -> None:
     def stream(num_workers: int, skip: int = 0) -> list[Any]:
         with make(Random(), shuffle=True, num_workers=num_workers, collate_fn=noisy) as loader:

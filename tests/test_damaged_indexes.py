@@ -49,6 +49,7 @@ def mutations(content: bytes, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_a_damaged_index_is_made_again_and_never_believed(data: Path, tmp_path: Path) -> None:
     folder, made = tmp_path / "kept", []
 

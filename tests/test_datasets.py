@@ -362,6 +362,7 @@ def test_an_arrays_fingerprint_is_that_of_its_elements(dtype: str, monkeypatch: 
         assert digest(array) == hasher.hexdigest() == digest(array.copy())
 
 
+@pytest.mark.slow
 def test_a_large_array_is_neither_copied_nor_read_as_a_whole(tmp_path: Path) -> None:
     """A view of 0.5 GB, and a memmap of 16 GB that has no blocks on disk but one."""
     tracemalloc.start()

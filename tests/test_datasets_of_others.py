@@ -168,6 +168,7 @@ def test_hugging_face_iterables_give_each_sample_once(images, num_workers):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.slow
 def test_hugging_face_iterables_resume_by_their_state(images, num_workers):
     stream = images.to_iterable_dataset(num_shards=3)
     assert_resumes_exactly(

@@ -329,6 +329,7 @@ def test_what_importing_torchdali_imports():
     assert not imported & {"nvidia.dali", "lightning", "pytorch_lightning"}
 
 
+@pytest.mark.slow
 def test_threads_memory_and_files_are_flat_over_breaks_seeks_and_bad_samples(tmp_path):
     """A short form of benchmarks/soak.py."""
     root = make_image_folder(tmp_path, classes=2, per_class=8)

@@ -77,6 +77,7 @@ def test_its_pixels_are_those_of_the_files(files, packed, name):
     assert_same_stream(lambda: loader(files, transform), lambda: two, steps=False)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_files_goes_on_with_the_pack(files, packed):
     assert packed.fingerprint() == files.fingerprint()
     transform = AUGMENTATIONS["usual"]

@@ -282,10 +282,12 @@ def loader(make):
 
 
 @pytest.mark.parametrize("engine", ["eager", "pipeline"])
+@pytest.mark.slow
 def test_resumes_exactly(loader, engine):
     assert_resumes_exactly(lambda: loader(engine=engine))
 
 
+@pytest.mark.slow
 def test_resumes_with_another_batch_size_and_world_size(loader):
     assert_resumes_exactly(lambda: loader(2), lambda: loader(2, batch_size=2), every=2)
     assert_resumes_exactly(lambda: loader(2, virtual_shards=6), lambda: loader(3, virtual_shards=6), every=2)

@@ -214,6 +214,7 @@ def test_resumes_exactly(loader, prefetch):
     assert_resumes_exactly(lambda: loader(prefetch_factor=prefetch))
 
 
+@pytest.mark.slow
 def test_resumes_with_another_batch_size_and_world_size(loader):
     assert_resumes_exactly(lambda: loader(2, shuffle="window"), lambda: loader(2, shuffle="window", batch_size=2))
     assert_resumes_exactly(lambda: loader(2, virtual_shards=6), lambda: loader(3, virtual_shards=6), every=2)

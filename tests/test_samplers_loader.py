@@ -57,6 +57,7 @@ def test_one_stream_and_exact_resume(name: str) -> None:
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.slow
 def test_batches_by_length(drop_last: bool) -> None:
     def make(ranks: int) -> list[td.DataLoader]:
         sampler = td.LengthBucketSampler(LENGTHS, 50, max_padding=0.3)

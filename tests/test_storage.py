@@ -355,6 +355,7 @@ GROUP = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(GROUP, max_size=3))
+@pytest.mark.slow
 def test_braces_are_those_of_webdataset(groups):
     text = "".join(groups)
     assert expand_braces(text) == list(braceexpand.braceexpand(text))

@@ -103,17 +103,20 @@ def test_break_without_set_epoch(make):
 
 
 @pytest.mark.parametrize("changes", [{}, {"engine": "pipeline"}, {"prefetch_factor": 0}, {"drop_last": True}], ids=str)
+@pytest.mark.slow
 def test_resumes_at_every_step_of_two_epochs(make, changes):
     assert_resumes_exactly(lambda: make(**changes), epochs=2)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.slow
 def test_resumes_with_another_world_size_and_batch_size(make, world_size):
     assert_resumes_exactly(
         lambda: ranks(make, 2, batch_size=3), lambda: ranks(make, world_size, batch_size=4), epochs=2
     )
 
 
+@pytest.mark.slow
 def test_resumes_in_the_other_engine(make):
     assert_resumes_exactly(lambda: make(), lambda: make(engine="pipeline", prefetch_factor=4), steps=True)
 
@@ -127,6 +130,7 @@ def test_resumes_in_the_other_engine(make):
         lambda: [5, 3, 1, 21, 0, 7, 2],
     ],
 )
+@pytest.mark.slow
 def test_torch_samplers_resume(make, sampler):
     assert_resumes_exactly(lambda: make(shuffle=False, sampler=sampler()))
     assert_same_stream(

@@ -322,6 +322,7 @@ NAMES = st.one_of(
     st.sampled_from(sorted(FORMATS)),
     st.sampled_from([512, 1024, 1536, 1 << 20]),
 )
+@pytest.mark.slow
 def test_scan_is_that_of_tarfile(tmp_path_factory, members, format, window):
     path = tmp_path_factory.mktemp("scan") / "a.tar"
     with tarfile.open(path, "w", format=FORMATS[format]) as file:
