@@ -492,10 +492,6 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
     lengths = np.asarray(given["lengths"], float)
     sampler = order = LengthBucketSampler(**given)
     batching = order.batching(1, Shard(0, ranks), drop_last, False)
-    if len(lengths) < ranks or (drop_last and sampler.num_batches < ranks):
-        with pytest.raises(ValueError, match="ranks"):
-            order.num_steps(batching)
-        return
     steps = bucket_steps(order, ranks, drop_last=drop_last)
     assert len(steps) == order.num_steps(batching)
     seen = real(steps)
@@ -512,7 +508,7 @@ def test_every_sample_once_within_the_budget_and_the_bucket(given: dict[str, Any
     for cuts in steps[:-1]:
         assert all(taken.valid.all() for taken in cuts)
     sizes = [len(taken.positions) for taken in chain(*bucket_steps(order, 1))]
-    if min(sizes) > 1:
+    if min(sizes) > 1 and len(lengths) >= ranks:
         assert all(taken.valid.all() for taken in chain(*steps))
     # Whole batches until the last two steps.
     ends = set(np.cumsum(sizes).tolist())

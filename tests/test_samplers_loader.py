@@ -118,3 +118,13 @@ def test_datasets_of_torch_are_mixed_by_their_sizes() -> None:
     (batch,) = loader
     assert torch.count_nonzero(batch[0] < 100) == 15
     loader.close()
+
+
+def test_buckets_that_leave_no_step_give_no_batch():
+    """As torch does where drop_last leaves nothing."""
+    sampler = td.LengthBucketSampler([5, 5, 5], batch_size=3)
+    for rank in range(2):
+        with td.DataLoader(
+            td.InMemoryDataset(x=range(3)), sampler=sampler, drop_last=True, device="cpu", rank=rank, world_size=2
+        ) as loader:
+            assert len(loader) == 0 and list(loader) == [] and list(loader) == [] and loader.epoch == 2
