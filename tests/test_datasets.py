@@ -397,7 +397,7 @@ def test_a_fingerprint_that_is_given() -> None:
     assert column.fields == ("fingerprint", "x") and column.fingerprint() == "2 in memory v2"
     with pytest.raises(TypeError, match=r'got list: for a column of this name write InMemoryDataset\({"fingerprint"'):
         InMemoryDataset(fingerprint=[1, 2])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="fingerprint must be a text that says what the data is, got an empty one"):
+    with pytest.raises(ValueError, match="fingerprint must be a string that names the data, got an empty one"):
         InMemoryDataset(x=[1], fingerprint="")
 
 

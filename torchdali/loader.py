@@ -348,20 +348,20 @@ class DataLoader:
         return state | self._registered.pack()
 
     def register(self, name: str, obj: Any) -> None:
-        """Take an object's state into the loader's, under `registered.<name>`: it is saved and restored with it.
+        """Save and restore an object with the loader: its state goes into the loader's, under `registered.<name>`.
 
-        Such as a generator of your training loop, or of a function where the loader has prefetch_factor=0; otherwise
-        functions run ahead of the state: they draw from `rand`, which needs no state.
+        This is meant for a generator of your training loop.  A generator that a transform function holds may be
+        registered only with prefetch_factor=0: otherwise functions run ahead of the state.  `rand` needs no state.
 
         Args:
-            name: a name, the same where the state is loaded.
+            name: a name; the same one where the state is loaded.
             obj: has `get_state` and `set_state`, as generators of torch, numpy and DALI have, or `state_dict` and
-                `load_state_dict`.  Its state must be what your checkpoint can hold, and on several ranks each saves
+                `load_state_dict`.  Your checkpoint must be able to hold its state; with several ranks, each rank saves
                 its own.
 
         Raises:
             TypeError: it has neither.
-            ValueError: the name is taken, or no text.
+            ValueError: the name is taken, or is not a string.
         """
         self._registered.add(name, obj)
 

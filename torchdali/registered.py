@@ -26,7 +26,7 @@ class Registered:
 
         Raises:
             TypeError: it has no state.
-            ValueError: the name is taken, or no text.
+            ValueError: the name is taken, or is not a string.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"register takes a name and an object, got {name!r}")

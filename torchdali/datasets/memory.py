@@ -51,11 +51,11 @@ class InMemoryDataset(MapDataset):
             raise TypeError(f"columns must be a dict of columns, got {type(columns).__name__}: write image=...")
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise TypeError(
-                f"fingerprint must be a text that says what the data is, got {type(fingerprint).__name__}: "
+                f"fingerprint must be a string that names the data, got {type(fingerprint).__name__}: "
                 'for a column of this name write InMemoryDataset({"fingerprint": ...})'
             )
         if fingerprint == "":
-            raise ValueError("fingerprint must be a text that says what the data is, got an empty one")
+            raise ValueError("fingerprint must be a string that names the data, got an empty one")
         given = {**(columns or {}), **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
@@ -85,7 +85,7 @@ class InMemoryDataset(MapDataset):
         return dtype
 
     def fingerprint(self) -> str:
-        """Give the text that was given; else hash the values, once."""
+        """Give the string that was given; else hash the values, once."""
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint
