@@ -16,6 +16,7 @@ from .datasets import (
     RecordIODataset,
     TarDataset,
     TFRecordDataset,
+    TokenWindows,
 )
 from .errors import (
     BadSampleError,
@@ -82,6 +83,7 @@ __all__ = [
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",

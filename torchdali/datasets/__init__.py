@@ -12,6 +12,7 @@ from .recordio import RecordIODataset
 from .subset import Subset
 from .tar import TarDataset
 from .tfrecord import TFRecordDataset
+from .tokens import TokenWindows
 
 __all__ = [
     "ConcatDataset",
@@ -26,5 +27,6 @@ __all__ = [
     "Subset",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
     "as_columns",
 ]
