@@ -498,7 +498,7 @@ WRONG = [
     (lambda: T.RandomCrop(5, padding=1.5), "padding must be 1, 2 or 4 integers, none negative, got 1.5"),
     (lambda: T.RandomCrop(5, padding=(1, 2, 3)), "padding must be 1, 2 or 4 integers, none negative, got (1, 2, 3)"),
     (lambda: T.RandomCrop(5, padding_mode="wrap"), "padding_mode must be constant, edge, reflect or symmetric, got 'w"),
-    (lambda: T.RandomCrop(5, fill="red"), "fill must be a number or one for each channel, got 'red'"),
+    (lambda: T.RandomCrop(5, fill="red"), "of them by kind, such as {\"image\": 127}, got 'red'"),
     (lambda: T.RandomCrop(5, fill=()), "fill must be a number or one for each channel, got ()"),
     (lambda: T.RandomCrop(5, fill={}), "fill must be a number or one for each channel, got {}"),
     (lambda: T.RandomHorizontalFlip(1.5), "p must be in [0, 1], got 1.5"),

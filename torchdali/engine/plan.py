@@ -16,8 +16,9 @@ import torch
 
 from ..batch import PIXELS, Kind
 from ..collate import Padding
+from ..moves import Sizes
 from ..rand import Key, Rand, derive, name_key
-from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
+from ..transforms.base import Compose, Params, Transform, check_transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from .uniformity import Uniformity

@@ -11,23 +11,22 @@ On the CPU, the engine runs the host forms of all steps after the last one that 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import has_dali_form, move_on_dali, move_on_host
+from ..moves import Move, Sizes
+from ..ragged import Ragged
 from ..rand import Rand
 
 if TYPE_CHECKING:
     from .._dali import Ops
 
-Sizes = NDArray[np.int64]
-"""[N, 2]: height and width of each image."""
 Params = dict[str, NDArray[Any]]
 """Arrays with one row per sample."""
 
@@ -139,6 +138,59 @@ class Transform:
         return dtype
 
 
+class Mover(Transform):
+    """Base of the transforms that move pixels, and with them masks, boxes, points and what else lies in the picture.
+
+    A subclass draws params, and `moves` says what they mean; the forms of the moves belong to the kinds of fields.
+    """
+
+    @property
+    def needs_boxes(self) -> bool:
+        """`make_params` needs the boxes: it is called with a third argument, `Ragged` float [T, 4], xyxy in pixels."""
+        return False
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        """Say which moves the params are, the same number of moves for any params.
+
+        Args:
+            params: as `make_params` gives them; or as batches or nodes of DALI; or those of one sample.
+        """
+        raise NotImplementedError
+
+    def emptied(self, params: Params, boxes: Ragged) -> NDArray[np.bool_] | None:
+        """Say which boxes become zeros, bool [T], such as those whose centres a window has left; None: no box does.
+
+        Args:
+            params: as `make_params` gives them.
+            boxes: as they were before, float [T, 4], xyxy in pixels.
+        """
+        return None
+
+    @property
+    def on_dali(self) -> bool:
+        return all(has_dali_form(move) for move in self.moves(_ANY))
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        for move in self.moves(params):
+            image = move_on_dali(ops, image, move)
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        for move in self.moves(params):
+            image = move_on_host(image, move)
+        return image
+
+
+class _Any(dict[str, Any]):
+    """Params whose values do not matter."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+_ANY = _Any()
+
+
 class Compose:
     """Transforms one after the other.
 
@@ -199,15 +251,6 @@ def _subclasses(cls: type[Transform]) -> Iterator[type[Transform]]:
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
-
-
-@functools.cache
-def functional() -> ModuleType:
-    """torchvision's kernels, imported when they are first needed."""
-    from torchvision.transforms.v2 import functional
-
-    module: ModuleType = functional
-    return module
 
 
 def check_channels(image: Any, channels: int, what: str) -> None:
