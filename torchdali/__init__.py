@@ -17,6 +17,7 @@ from .datasets import (
     TarDataset,
     TFRecordDataset,
     TokenWindows,
+    Zip,
 )
 from .errors import (
     BadSampleError,
@@ -90,6 +91,7 @@ __all__ = [
     "WeightedSampler",
     "WorkerDiedError",
     "WorkerTimeoutError",
+    "Zip",
     "from_torchvision",
     "pack",
     "readers",

@@ -13,6 +13,7 @@ from .subset import Subset
 from .tar import TarDataset
 from .tfrecord import TFRecordDataset
 from .tokens import TokenWindows
+from .zip import Zip
 
 __all__ = [
     "ConcatDataset",
@@ -28,5 +29,6 @@ __all__ = [
     "TFRecordDataset",
     "TarDataset",
     "TokenWindows",
+    "Zip",
     "as_columns",
 ]
