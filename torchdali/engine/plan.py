@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batch import PIXELS, Kind
+from ..batch import PIXELS, Held
 from ..collate import Padding
 from ..moves import Sizes
 from ..rand import Key, Rand, derive, name_key
@@ -53,7 +53,7 @@ class Plan:
     def __init__(
         self,
         transform: Any,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, Held],
         device: str,
         uniform: Callable[[str], bool | None],
         always_ragged: Sequence[str] = (),

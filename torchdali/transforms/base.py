@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -45,7 +45,12 @@ class Transform:
         TypeError: the subclass defines no form, or not one that it says it has.
     """
 
+    touches_pixels: ClassVar[bool] = True
+    """It has forms.  Without, it acts on rows of objects alone (`Filter`, `Convert`), and engines pass pixels by it."""
+
     def __new__(cls, *_: Any, **__: Any) -> Self:
+        if not cls.touches_pixels:
+            return super().__new__(cls)
         forms = {"on_dali": cls._defines("transform"), "on_host": cls._defines("transform_host")}
         if not any(forms.values()):
             raise TypeError(
@@ -189,6 +194,44 @@ class _Any(dict[str, Any]):
 
 
 _ANY = _Any()
+
+
+class _OfObjects(Transform):
+    """Base of the transforms of objects: they draw nothing, and move no pixel."""
+
+    touches_pixels: ClassVar[bool] = False
+    draws = False
+
+    acts_on: ClassVar[Literal["boxes", "points"]] = "boxes"
+    """The word of the kind whose rows it looks at."""
+
+
+class Filter(_OfObjects):
+    """Base of the transforms that drop objects: the fields of a group lose the same rows."""
+
+    def keep(self, rows: Ragged, format: str, sizes: Sizes) -> NDArray[np.bool_]:
+        """Say which objects stay, bool [T].
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
+
+
+class Convert(_OfObjects):
+    """Base of the transforms that write boxes or points in another way."""
+
+    def convert(self, rows: Ragged, format: str, sizes: Sizes) -> tuple[Ragged, str]:
+        """Give the converted rows, and their format.
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
 
 
 class Compose:
