@@ -20,9 +20,10 @@ A kind is a small frozen object.  Its word is short for the kind with its defaul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+from .batch import Held
 from .checks import nearest
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
@@ -51,6 +52,13 @@ class Kind:
     pixels: ClassVar[bool] = False
     """Transforms of values, such as ColorJitter, change it."""
 
+    holds: ClassVar[Held] = "array"
+
+    @property
+    def held(self) -> Held:
+        """How a column holds the values."""
+        return "encoded" if self.encoded else self.holds
+
     @property
     def word(self) -> str:
         """The short word."""
@@ -75,6 +83,7 @@ class Image(Kind):
     mode: Literal["RGB", "L", "unchanged"] = "RGB"
     exif: bool | None = None
 
+    holds: ClassVar[Held] = "image"
     spatial: ClassVar[bool] = True
     pixels: ClassVar[bool] = True
 
@@ -138,6 +147,7 @@ class Points(Kind):
 class Polygons(Kind):
     """Outlines of objects: lists of polygons [v, 2] (or flat [2 v]), or COCO's run lengths; they leave as masks."""
 
+    holds: ClassVar[Held] = "object"
     spatial: ClassVar[bool] = True
 
 
@@ -196,10 +206,26 @@ class Array(Kind):
 class Number(Kind):
     """One number."""
 
+    holds: ClassVar[Held] = "number"
+
 
 @dataclass(frozen=True)
 class Object(Kind):
     """Anything else: it reaches the caller as it is."""
+
+    holds: ClassVar[Held] = "object"
+
+
+class Doubt(NamedTuple):
+    """A guess that may be wrong.
+
+    Attributes:
+        why: what was seen, and what it may be.
+        group: the question is whether the field belongs to a group of objects.
+    """
+
+    why: str
+    group: bool = False
 
 
 ENCODED, IMAGE, MASK, ARRAY, NUMBER, OBJECT = Image(encoded=True), Image(), Mask(), Array(), Number(), Object()
@@ -233,3 +259,13 @@ def as_kind(value: Any, name: str = "kinds") -> Kind:
 def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
     if value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def tell(told: AnyKind, natural: Held) -> Kind:
+    """Make the kind that a user tells for values that a column holds in a natural way: files stay files.
+
+    `tell("mask", "encoded")` is `Mask(encoded=True)`, and `tell("mask", "array")` is `Mask()`.
+    """
+    kind = as_kind(told)
+    files = natural == "encoded" and isinstance(kind, (Mask, Video, Audio, Image, Volume))
+    return replace(kind, encoded=True) if files else kind

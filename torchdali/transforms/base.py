@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -91,6 +91,11 @@ class Transform:
     @property
     def fixes_size(self) -> bool:
         """Images of any sizes come out with one size."""
+        return False
+
+    @property
+    def varies_size(self) -> bool:
+        """Images of one size come out with different ones, drawn at random."""
         return False
 
     def dali_params(self, params: Params) -> list[str]:
@@ -189,6 +194,49 @@ class _Any(dict[str, Any]):
 
 
 _ANY = _Any()
+
+
+class _OfObjects(Transform):
+    """Base of the transforms of objects: they draw nothing, and leave all pixels as they are."""
+
+    draws = False
+
+    acts_on: ClassVar[Literal["boxes", "points"]] = "boxes"
+    """The word of the kind whose rows it looks at."""
+
+    def transform(self, ops: Ops, image: Any) -> Any:
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return image
+
+
+class Filter(_OfObjects):
+    """Base of the transforms that drop objects: the fields of a group lose the same rows."""
+
+    def keep(self, rows: Ragged, format: str, sizes: Sizes) -> NDArray[np.bool_]:
+        """Say which objects stay, bool [T].
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
+
+
+class Convert(_OfObjects):
+    """Base of the transforms that write boxes or points in another way."""
+
+    def convert(self, rows: Ragged, format: str, sizes: Sizes) -> tuple[Ragged, str]:
+        """Give the converted rows, and their format.
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
 
 
 class Compose:
