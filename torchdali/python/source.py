@@ -40,7 +40,7 @@ class PythonSource(Source):
     """
 
     described = False
-    collates = True  # it can have a `collate_fn`
+    collates = True  # its job can call a `collate_fn`
     collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
@@ -98,7 +98,8 @@ class PythonSource(Source):
             )
         bound = copy.copy(self)
         bound._warned = set()
-        bound.collating = Collating.of(options)
+        transformed = options.transform is not None or self.transform is not None
+        bound.collating = Collating.of(options, transformed or not self.collates)
         if bound.collating is not None:
             self._check_collating(options)
             bound._description = None

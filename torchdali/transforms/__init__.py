@@ -4,14 +4,17 @@ from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .mix import CutMix, MixUp
 from .resize import RandomResizedCrop, Resize
 
 __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Compose",
+    "CutMix",
     "Decode",
     "GaussianBlur",
+    "MixUp",
     "Normalize",
     "RandomCrop",
     "RandomHorizontalFlip",
