@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ class Forming:
     Attributes:
         form: puts the fields into the form that the user asked for.
         rebuild: puts one sample's fields into the form of the source's samples.
+        objects: the fields that are lists of objects.
         collate: the user's `collate_fn` of decoded samples, instead of `form`; None: there is none, or the workers call
             it.
         transform: the user's `batch_transform`; None: there is none.
@@ -37,6 +38,7 @@ class Forming:
 
     form: Callable[[dict[str, Any]], Any]
     rebuild: Callable[[dict[str, Any]], Any]
+    objects: Collection[str]
     collate: BatchFunction | None
     transform: BatchFunction | None
     seed: int
@@ -60,7 +62,7 @@ class Forming:
         if self.collate is None:
             batch = self.form(fields)
         else:
-            samples = samples_of(fields, self.rebuild)
+            samples = samples_of(fields, self.rebuild, self.objects)
             with self._seeded(Key.COLLATE, self.seed, at.key, int(work.samples.keys[0])):
                 batch = self.collate(samples, make_rand, at, number)
         if self.transform is not None:

@@ -559,6 +559,7 @@ class DataLoader:
             form=Forming(
                 form=self._form,
                 rebuild=self.source.rebuild,
+                objects=self._objects,
                 collate=self._collate,
                 transform=self._batch_function,
                 seed=self.seed,
@@ -585,7 +586,11 @@ class DataLoader:
         return self.source.rebuild if output == "tuple" else as_dict
 
     def _lists(self, fields: dict[str, Any]) -> Any:
-        return as_lists(samples_of(fields, self.source.rebuild))
+        return as_lists(samples_of(fields, self.source.rebuild, self._objects))
+
+    @property
+    def _objects(self) -> list[str]:
+        return [name for name, kind in self.source.kinds.items() if str(kind) == "object"]
 
     @property
     def _collate(self) -> BatchFunction | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -11,18 +11,21 @@ import torch
 from .batch import Padded, unpadded
 
 
-def samples_of(batch: Mapping[str, Any], rebuild: Callable[[dict[str, Any]], Any]) -> list[Any]:
+def samples_of(
+    batch: Mapping[str, Any], rebuild: Callable[[dict[str, Any]], Any], objects: Collection[str] = ()
+) -> list[Any]:
     """Take a batch apart into its samples.
 
     Args:
         batch: the batch's fields.
         rebuild: puts the fields of one sample into the form of the source's samples.
+        objects: the fields that are lists of one object for each sample; another list is one of views.
 
     Returns:
         the samples: tensors are views of the batch, cut to the sample's true sizes; numbers are Python's; objects are
         what they were.
     """
-    columns = {name: _values(value) for name, value in batch.items()}
+    columns = {name: value if name in objects else _values(value) for name, value in batch.items()}
     size = min(map(len, columns.values()), default=0)
     return [rebuild({name: column[i] for name, column in columns.items()}) for i in range(size)]
 
@@ -35,7 +38,7 @@ def _values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         columns = {key: _values(part) for key, part in value.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return list(value)
+    return [list(row) for row in zip(*map(_values, value), strict=True)]
 
 
 def _on_host(tensor: torch.Tensor) -> list[Any]:
