@@ -287,6 +287,21 @@ def test_collating() -> None:
         assert list(loader) == [[(1,), (2,), (3,)]]
 
 
+@row("MixUp, CutMix or timm's `Mixup` in the training loop or in `collate_fn=`")
+def test_mixing() -> None:
+    data = td.InMemoryDataset(image=np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3), np.uint8), label=range(8))
+
+    def stream(state: Any = None) -> list[Any]:
+        mix = v2.RandomChoice([v2.MixUp(num_classes=8), v2.CutMix(num_classes=8)])
+        loader = make(data, 2, transform=T.ToDtype(torch.float32, scale=True), batch_transform=mix, output="tuple")
+        if state is not None:
+            loader.seek(*state)
+        return list(loader)
+
+    whole, rest = stream(), stream((0, 2))
+    assert all(map(torch.equal, whole[2] + whole[3], rest[0] + rest[1])) and whole[0][1].shape == (2, 8)
+
+
 @row("`batch_size=None`")
 def test_items_that_are_batches() -> None:
     batches = list(make([np.full((n, 2), n) for n in (3, 1, 2)], None, output="tuple"))

@@ -300,3 +300,21 @@ def test_default_collate_means_ours(root: Path) -> None:
 
     images, labels = next(iter(make(td.ImageFolder(root), collate_fn=default_collate, transform=T.Resize((4, 4)))))
     assert images.shape == (4, 3, 4, 4) and labels.shape == (4,)
+
+
+# Pad values of nested fields
+
+
+def test_pad_values_by_the_last_part_of_a_name() -> None:
+    data = [{"target": {"boxes": torch.ones(n, 4), "ids": torch.ones(n, dtype=torch.int64)}, "x": n} for n in (2, 1)]
+    for boxes in ("target.boxes", "boxes"):
+        (batch,) = make(data, 2, ragged=["target.boxes", "target.ids"], pad_value={boxes: -1, "ids": -100})
+        assert batch["target"]["boxes"].data[1].tolist() == [[1] * 4, [-1] * 4]
+        assert batch["target"]["ids"].data.tolist() == [[1, 1], [1, -100]]
+    with pytest.raises(ValueError, match=r"pad_value must name fields among .*, got 'box'"):
+        next(iter(make(data, 2, pad_value={"box": 1})))
+    both = [{"a": {"x": torch.ones(n)}, "b": {"x": torch.ones(n)}} for n in (1, 2)]
+    with pytest.raises(ValueError, match=r"pad_value must name one field, and 'x' may be a\.x or b\.x"):
+        next(iter(make(both, 2, pad_value={"x": 1})))
+    (batch,) = make(both, 2, ragged=["a.x", "b.x"], pad_value={"a.x": 1, "b.x": 2})
+    assert (batch["a"]["x"].data[0, 1], batch["b"]["x"].data[0, 1]) == (1, 2)

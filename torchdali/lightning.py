@@ -55,7 +55,14 @@ def _find_base() -> type:
 
 
 _Base: Any = _find_base()
-_OWN = {"batch_size", "transform", "batch_transform", "shuffle", "sampler", "drop_last"}  # of training; other datasets have their own
+_OWN = {
+    "batch_size",
+    "transform",
+    "batch_transform",
+    "shuffle",
+    "sampler",
+    "drop_last",
+}  # of training; other datasets have their own
 _OPTIONS = {*Options.names()} - _OWN
 
 

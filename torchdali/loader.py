@@ -81,8 +81,9 @@ class DataLoader:
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
-            must fit the dtype of each field that may be ragged.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
+            by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
+            dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
         ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
             tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
