@@ -138,7 +138,7 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
-        collated: reading gives whole batches, as the user's `collate_fn` makes them.
+        collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
@@ -193,11 +193,6 @@ class Source:
             raise ValueError(
                 f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
                 "samples: write batch_size=1, or how many make a batch"
-            )
-        if options.collate_fn is not None:
-            raise ValueError(
-                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
-                "write transform= for what it does to the samples, or output=f for the form of the batch"
             )
         name = type(self).__name__
         if options.num_workers and name not in _warned:

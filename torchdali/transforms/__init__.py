@@ -4,6 +4,7 @@ from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .mix import CutMix, MixUp
 from .resize import RandomResizedCrop, Resize
 from .views import Views
 
@@ -11,8 +12,10 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Compose",
+    "CutMix",
     "Decode",
     "GaussianBlur",
+    "MixUp",
     "Normalize",
     "RandomCrop",
     "RandomHorizontalFlip",
