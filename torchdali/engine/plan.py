@@ -85,7 +85,9 @@ class Plan(Chain):
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
         # A function sees everything that DALI can hold.
-        others = [name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels]
+        others = [
+            name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels
+        ]
         others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
         self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
