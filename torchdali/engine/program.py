@@ -71,7 +71,8 @@ class Program:
                 for name in plan.pixels:
                     if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
                         params = draws[k][name]
-                        fed = {key: feed(Argument(k, name, key), params[key]) for key in step.dali_params(params)}
+                        keys = step.dali_params(params)
+                        fed = {key: feed(Argument(k, name, key), as_argument(params[key])) for key in keys}
                         sample[name] = step.transform(ops, sample[name], **fed)
             if stop < plan.split:
                 sample = self._call(stop, ops, sample, work, rand, feed)
@@ -90,7 +91,7 @@ class Program:
         values = []
         for step, field, key, call in arguments:
             if call is None:
-                values.append(draws[step][field][key])
+                values.append(as_argument(draws[step][field][key]))
             else:
                 if (step, call.stream) not in children:  # one for all calls: it counts them
                     child = plan.rand(step, rand)

@@ -1,9 +1,15 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
+from .affine import RandomAffine, RandomRotation
 from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
+from .elastic import ElasticTransform
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .iou_crop import RandomIoUCrop
+from .pad import Pad, RandomZoomOut
+from .perspective import RandomPerspective
+from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 
 __all__ = [
@@ -11,13 +17,23 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "Decode",
+    "ElasticTransform",
     "GaussianBlur",
     "Normalize",
+    "Pad",
+    "RandomAffine",
     "RandomCrop",
     "RandomHorizontalFlip",
+    "RandomIoUCrop",
+    "RandomPerspective",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomShortestSize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
+    "ScaleJitter",
     "ToDtype",
     "Transform",
     "traceable",
