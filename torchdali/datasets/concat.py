@@ -60,10 +60,7 @@ class ConcatDataset(MapDataset):
         Raises:
             ValueError: they differ.
         """
-        first, *others = [dataset.transform for dataset in self.datasets]
-        if any(other is not first for other in others):
-            raise ValueError("the datasets have different transforms: write transform= at the DataLoader")
-        return first
+        return common_transform(self.datasets)
 
     def locate(self, indices: Any) -> tuple[Indices, Indices]:
         """Give for each index the number of its dataset, and the index there."""
@@ -117,3 +114,15 @@ class ConcatDataset(MapDataset):
                 form.check(name, column[0], first, f"dataset {number}")
                 shapes[name].append(np.shape(column[0]))
         return shapes
+
+
+def common_transform(datasets: Sequence[MapDataset]) -> Any:
+    """Give the datasets' own transform, if all have the same one.
+
+    Raises:
+        ValueError: they differ.
+    """
+    first, *others = [dataset.transform for dataset in datasets]
+    if any(other is not first for other in others):
+        raise ValueError("the datasets have different transforms: write transform= at the DataLoader")
+    return first

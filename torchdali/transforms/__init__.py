@@ -11,6 +11,7 @@ from .pad import Pad, RandomZoomOut
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
+from .views import Views
 
 __all__ = [
     "CenterCrop",
@@ -36,5 +37,6 @@ __all__ = [
     "ScaleJitter",
     "ToDtype",
     "Transform",
+    "Views",
     "traceable",
 ]
