@@ -3,7 +3,6 @@
 from .affine import RandomAffine, RandomRotation
 from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
-from .elastic import ElasticTransform
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .iou_crop import RandomIoUCrop
@@ -18,7 +17,6 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "Decode",
-    "ElasticTransform",
     "GaussianBlur",
     "Normalize",
     "Pad",
