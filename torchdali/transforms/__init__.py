@@ -3,9 +3,18 @@
 from .affine import RandomAffine, RandomRotation
 from .base import Compose, Transform
 from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
+from .crops import FiveCrop, TenCrop
+from .elastic import ElasticTransform
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .iou_crop import RandomIoUCrop
+from .objects import (
+    ClampBoundingBoxes,
+    ClampKeyPoints,
+    ConvertBoundingBoxFormat,
+    SanitizeBoundingBoxes,
+    SanitizeKeyPoints,
+)
 from .pad import Pad, RandomZoomOut
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
@@ -14,9 +23,14 @@ from .views import Views
 
 __all__ = [
     "CenterCrop",
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
     "ColorJitter",
     "Compose",
+    "ConvertBoundingBoxFormat",
     "Decode",
+    "ElasticTransform",
+    "FiveCrop",
     "GaussianBlur",
     "Normalize",
     "Pad",
@@ -32,7 +46,10 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
     "ScaleJitter",
+    "TenCrop",
     "ToDtype",
     "Transform",
     "Views",

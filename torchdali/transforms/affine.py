@@ -134,6 +134,9 @@ class RandomRotation(Mapped):
         matrix = forward_matrix(_middle(sizes, self.center), -angle, nothing, np.ones(len(rand)), nothing)
         if self.expand:
             whole = _expanded(matrix, sizes)
+            if self.center is None:  # torchvision turns by quarters without looking up
+                whole = np.where((angle % 180 == 0)[:, None], sizes, whole)
+                whole = np.where((angle % 180 == 90)[:, None], sizes[:, ::-1], whole)
             matrix[..., 2] += (whole - sizes)[:, ::-1] / 2
             sizes = whole
         return {"matrix": matrix, "size": sizes.astype(np.float32)}, sizes

@@ -31,6 +31,7 @@ class Pad(Window):
     fill: Fill = 0
     padding_mode: str = "constant"
 
+    draws = False
     windowed = False
     fixes_size = False
 

@@ -76,7 +76,7 @@ class RandomShortestSize(Resizing):
     @property
     def _edges(self) -> Sequence[int]:
         given = self.min_size
-        return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]  # type: ignore[list-item]
+        return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
