@@ -90,7 +90,7 @@ def _degrees(value: Any, name: str) -> tuple[float, float]:
 def _middle(sizes: Sizes, center: Sequence[float] | None) -> NDArray[np.float64]:
     """[N, 2], (x, y)."""
     if center is None:
-        return sizes[:, ::-1] * 0.5
+        return sizes[:, ::-1].astype(np.float64) * 0.5
     return np.broadcast_to(np.array(center, np.float64), sizes.shape)
 
 
@@ -158,8 +158,8 @@ def _expanded(matrix: NDArray[np.float64], sizes: Sizes) -> Sizes:
         np.trunc((edge + half.astype(np.float32)) * np.float32(1e4)) * np.float32(1e-4)
         for edge in (there.min(1), there.max(1))
     )
-    extent = np.ceil(high) - np.floor(low)
-    return extent[:, ::-1].astype(np.int64)
+    extent: Sizes = (np.ceil(high) - np.floor(low))[:, ::-1].astype(np.int64)
+    return extent
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,8 @@ class RandomAffine(Mapped):
         most = sizes[:, ::-1] * np.array((0.0, 0.0) if self.translate is None else self.translate, np.float64)
         translate = np.rint(rand.uniform(-most, most, shape=2))
         scale = rand.uniform(*((1.0, 1.0) if self.scale is None else number_pair(self.scale, "scale")))
-        shear = rand.uniform(*np.array(self._shears()).T[:, None], shape=2)
+        low, high = np.array(self._shears()).T[:, None]
+        shear = rand.uniform(low, high, shape=2)
         real = [values.astype(np.float64) for values in (angle, translate, scale, shear)]
         return {
             "matrix": forward_matrix(_middle(sizes, self.center), *real),
