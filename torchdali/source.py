@@ -203,9 +203,9 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self if options.kinds is None else self.told(options.kinds)
+        return self if options.kinds is None else self.with_kinds(options.kinds)
 
-    def told(self, kinds: Mapping[str, AnyKind]) -> Source:
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> Source:
         """Give the same source with other kinds of fields, which its columns hold in the same way.
 
         Raises:

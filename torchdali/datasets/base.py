@@ -72,7 +72,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         """The kind of each field."""
         return self._fields().kinds
 
-    def told(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
         bound = copy.copy(self)
         bound._chosen = self._fields()._replace(kinds={**self.kinds, **self._as_told(kinds)})
         return bound
