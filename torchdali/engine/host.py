@@ -127,14 +127,14 @@ class HostStage:
             (plan.transform(k), {key: values.tolist() for key, values in draws[k][name].items()})
             for k in range(plan.split, len(plan.steps))
         ]
-        dtype = torch.from_numpy(arrays[0][:0]).dtype
+        dtype, channels = torch.from_numpy(arrays[0][:0]).dtype, arrays[0].shape[2]
         for step, _ in steps:
-            dtype = step.out_dtype(dtype)
+            dtype, channels = step.out_dtype(dtype), step.out_channels(channels)
 
         uniform = plan.uniform.settle(name, list(map(tuple, sizes.tolist())), not work.alone)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self.padding.extent(sizes)
         fill = 0.0 if plan.uniform[name] else self.padding.value_for(name, dtype)
-        batch = self._pool.empty((len(arrays), *extent, arrays[0].shape[2]), dtype)
+        batch = self._pool.empty((len(arrays), *extent, channels), dtype)
 
         def run(part: range) -> None:
             for i in part:

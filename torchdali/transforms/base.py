@@ -138,6 +138,10 @@ class Transform:
         """The element type after this transform."""
         return dtype
 
+    def out_channels(self, channels: int) -> int:
+        """The number of channels after this transform."""
+        return channels
+
 
 class Compose:
     """Transforms one after the other.
