@@ -23,6 +23,19 @@ DATA = Path(__file__).parent / "data"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 EXAMPLES = {
+    "AugMix": [T.AugMix(), T.AugMix(8, 2, 1, 0.5, False, "nearest")],
+    "AutoAugment": [T.AutoAugment(), T.AutoAugment("svhn", "bilinear", (10, 20, 30))],
+    "Identity": [T.Identity()],
+    "RandAugment": [T.RandAugment(), T.RandAugment(1, 20, interpolation="bilinear", fill=9)],
+    "RandomApply": [
+        T.RandomApply([T.ColorJitter(0.4), T.GaussianBlur(3)], 0.6),
+        T.RandomApply([T.RandomApply([T.RandomChoice([T.GaussianBlur(3), T.RandomInvert(1.0)])], 0.5)], 0.9),
+    ],
+    "RandomChoice": [
+        T.RandomChoice([T.Compose([T.Resize(30), T.RandomVerticalFlip()]), T.GaussianBlur(5), T.CenterCrop(40)]),
+    ],
+    "RandomOrder": [T.RandomOrder([T.RandomErasing(1.0), T.RandomSolarize(99), T.RandomHorizontalFlip()])],
+    "TrivialAugmentWide": [T.TrivialAugmentWide(), T.TrivialAugmentWide(11, fill=(1, 200, 3))],
     "CenterCrop": [T.CenterCrop(64), T.CenterCrop((130, 500))],
     "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(contrast=(0.2, 3)), T.ColorJitter()],
     "Compose": [

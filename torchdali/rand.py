@@ -133,6 +133,18 @@ class Rand:
         """
         return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
 
+    def within(self) -> Rand:
+        """Make the numbers of what is inside a step: the names of its parts are told apart from those outside."""
+        made = self._with(self._keys)
+        made._root = self._keys
+        return made
+
+    def take(self, rows: NDArray[np.int64]) -> Rand:
+        """Make the same numbers for some of the samples."""
+        made = self._with(self._keys[rows])
+        made._root = self._root[rows]
+        return made
+
     def stream(self, name: str) -> Rand:
         """Make independent numbers by a name of your own, such as "geometry".
 
@@ -199,6 +211,20 @@ class Rand:
         out: NDArray[np.float32] = (mean + std * z).astype(np.float32)
         return out
 
+    def dirichlet(self, alpha: float, n: int) -> NDArray[np.float32]:
+        """[N, n] float32 weights that sum to 1, of the Dirichlet distribution with n equal parameters.
+
+        Raises:
+            ValueError: alpha is not positive.
+        """
+        if not alpha > 0:
+            raise ValueError(f"dirichlet needs a positive number, got {alpha}")
+        logs = _log_gamma(alpha, self._unit((n, 3 * _PROPOSALS + 1)))
+        # By logarithms: for a small `alpha`, all variates may be too small for a float.
+        parts = np.exp(logs - logs.max(axis=1, keepdims=True))
+        out: NDArray[np.float32] = (parts / parts.sum(axis=1, keepdims=True)).astype(np.float32)
+        return out
+
     def integers(self, low: Any, high: Any = None, shape: Shape = ()) -> NDArray[np.int64]:
         """[N, *shape] int64 in [low, high), or [0, low) with one argument.
 
@@ -247,3 +273,24 @@ class Rand:
     def permutations(self, n: int) -> NDArray[np.int64]:
         """[N, n] int64, a random order of range(n) in each row."""
         return np.argsort(self.words(n), axis=1)
+
+
+_PROPOSALS = 16  # of a gamma variate; each is taken with a probability of over 0.95, so one of them is
+
+
+def _log_gamma(a: float, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of gamma variates (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000).
+
+    Args:
+        a: the shape parameter.
+        u: [..., 3 * _PROPOSALS + 1], uniform in [0, 1).
+    """
+    d = (a if a >= 1 else a + 1) - 1 / 3
+    radius, angle, chance = (u[..., k * _PROPOSALS : (k + 1) * _PROPOSALS] for k in range(3))
+    z = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+    v = (1 + z / math.sqrt(9 * d)) ** 3
+    with np.errstate(divide="ignore", invalid="ignore"):
+        taken = (v > 0) & (np.log1p(-chance) < z * z / 2 + d - d * v + d * np.log(v))
+    first = np.take_along_axis(v, taken.argmax(-1)[..., None], -1)[..., 0]
+    out: NDArray[np.float64] = np.log(d * np.where(taken.any(-1), first, 1.0))
+    return out if a >= 1 else out + np.log1p(-u[..., -1]) / a

@@ -1,9 +1,12 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
+from .aug_mix import AugMix
+from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Compose, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
+from .combine import Identity, RandomApply, RandomChoice, RandomOrder
 from .erasing import RandomErasing
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
@@ -18,6 +21,8 @@ from .values import Normalize, ToDtype
 __all__ = [
     "JPEG",
     "RGB",
+    "AugMix",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "Compose",
@@ -26,16 +31,21 @@ __all__ = [
     "GaussianNoise",
     "Grayscale",
     "GridMask",
+    "Identity",
     "Normalize",
+    "RandAugment",
     "RandomAdjustSharpness",
+    "RandomApply",
     "RandomAutocontrast",
     "RandomChannelPermutation",
+    "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
+    "RandomOrder",
     "RandomPhotometricDistort",
     "RandomPosterize",
     "RandomResizedCrop",
@@ -44,5 +54,6 @@ __all__ = [
     "Resize",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
     "traceable",
 ]
