@@ -21,7 +21,7 @@ A kind is a small frozen object.  Its word is short for the kind with its defaul
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from .batch import Held
 from .checks import nearest
@@ -214,6 +214,18 @@ class Object(Kind):
     """Anything else: it reaches the caller as it is."""
 
     holds: ClassVar[Held] = "object"
+
+
+class Doubt(NamedTuple):
+    """A guess that may be wrong.
+
+    Attributes:
+        why: what was seen, and what it may be.
+        group: the question is whether the field belongs to a group of objects.
+    """
+
+    why: str
+    group: bool = False
 
 
 ENCODED, IMAGE, MASK, ARRAY, NUMBER, OBJECT = Image(encoded=True), Image(), Mask(), Array(), Number(), Object()

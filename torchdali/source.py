@@ -21,7 +21,7 @@ from .batch import Columns, join
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
-from .kinds import Kind
+from .kinds import Doubt, Kind
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -168,6 +168,11 @@ class Source:
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages; None where samples have no files."""
         return None
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return {}
 
     @property
     def empty(self) -> bool:

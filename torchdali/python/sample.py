@@ -28,9 +28,9 @@ import torch
 
 from ..batch import Columns, Held
 from ..fields import ALWAYS, name_parts
-from ..kinds import AnyKind, Kind
+from ..kinds import AnyKind, Doubt, Kind
 from ..signature import Form
-from .schema import Doubt, Seen, find_kinds
+from .schema import Seen, find_kinds
 from .values import TAKES_LISTS, column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value

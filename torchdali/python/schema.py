@@ -40,18 +40,6 @@ _PNG = b"\x89PNG"
 _MODES = ("1", "L", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 
 
-class Doubt(NamedTuple):
-    """A guess that may be wrong.
-
-    Attributes:
-        why: what was seen, and what it may be.
-        group: the question is whether the field belongs to a group of objects.
-    """
-
-    why: str
-    group: bool = False
-
-
 class Seen(NamedTuple):
     """A value of the first sample.
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..batch import Columns
 from ..distributed import Shard
 from ..fields import ALWAYS, Fields
-from ..kinds import AnyKind, Boxes, Kind, Points, as_kind
+from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind
 from ..options import Options
 from ..order import Endless, Epoch, Order
 from ..source import Failed, Source
@@ -22,7 +22,6 @@ from .call import call, failed
 from .collating import BATCH, Collating, collated
 from .pools import Pools, WorkerOptions
 from .sample import NO_SAMPLE, Description, Structure
-from .schema import Doubt
 
 TRIES = 10  # samples at the start of a pass, until one can be described
 SPREAD = 16  # parts of the epoch that are tried after them

@@ -5,6 +5,7 @@ from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .resize import RandomResizedCrop, Resize
+from .views import Views
 
 __all__ = [
     "CenterCrop",
@@ -20,5 +21,6 @@ __all__ = [
     "Resize",
     "ToDtype",
     "Transform",
+    "Views",
     "traceable",
 ]

@@ -45,12 +45,7 @@ class Transform:
         TypeError: the subclass defines no form, or not one that it says it has.
     """
 
-    touches_pixels: ClassVar[bool] = True
-    """It has forms.  Without, it acts on rows of objects alone (`Filter`, `Convert`), and engines pass pixels by it."""
-
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        if not cls.touches_pixels:
-            return super().__new__(cls)
         forms = {"on_dali": cls._defines("transform"), "on_host": cls._defines("transform_host")}
         if not any(forms.values()):
             raise TypeError(
@@ -96,6 +91,11 @@ class Transform:
     @property
     def fixes_size(self) -> bool:
         """Images of any sizes come out with one size."""
+        return False
+
+    @property
+    def varies_size(self) -> bool:
+        """Images of one size come out with different ones, drawn at random."""
         return False
 
     def dali_params(self, params: Params) -> list[str]:
@@ -197,13 +197,18 @@ _ANY = _Any()
 
 
 class _OfObjects(Transform):
-    """Base of the transforms of objects: they draw nothing, and move no pixel."""
+    """Base of the transforms of objects: they draw nothing, and leave all pixels as they are."""
 
-    touches_pixels: ClassVar[bool] = False
     draws = False
 
     acts_on: ClassVar[Literal["boxes", "points"]] = "boxes"
     """The word of the kind whose rows it looks at."""
+
+    def transform(self, ops: Ops, image: Any) -> Any:
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return image
 
 
 class Filter(_OfObjects):
