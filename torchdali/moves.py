@@ -58,7 +58,7 @@ class Resize:
 
     Attributes:
         size: [N, 2].
-        interpolation: "bilinear", "bicubic", "nearest" or "nearest-exact"; masks take "nearest" in any case.
+        interpolation: "bilinear", "bicubic", "nearest" or "nearest-exact"; masks take "nearest" for the first two.
         antialias: low-pass filter when shrinking.
     """
 
@@ -90,7 +90,9 @@ class Flip:
 
 @dataclass(frozen=True)
 class Affine:
-    """A linear map, such as a rotation.
+    """A linear map, such as a rotation, or a perspective.
+
+    A sample with the identity, of its own size, is not touched at all.
 
     Attributes:
         matrix: [N, 2, 3] float64, from (x, y) of the image to (x, y) of the result, in pixels about the corner of the
@@ -110,7 +112,27 @@ class Affine:
         return np.asarray(self.size, np.int64)
 
 
-Move: TypeAlias = "Crop | Resize | Flip | Affine"
+@dataclass(frozen=True)
+class Warp:
+    """A field of displacements, such as an elastic one.
+
+    Attributes:
+        displacement: of each sample float32 [H, W, 2]: how far from a pixel of the result (x, y) its source is, in
+            halves of the image's width and height, as torchvision's `elastic` has it; None: the sample is not touched.
+        interpolation: "nearest", "bilinear" or "bicubic"; masks take "nearest" in any case.
+        fill: of what lies outside.
+    """
+
+    displacement: Any
+    interpolation: str = "bilinear"
+    fill: Fill = 0
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return sizes
+
+
+Move: TypeAlias = "Crop | Resize | Flip | Affine | Warp"
 
 
 def check_fill(fill: Fill) -> None:

@@ -71,12 +71,13 @@ def warn_of_depth() -> None:
         )
 
 
-def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> NDArray[np.uint8]:
+def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS, upright: bool = True) -> NDArray[np.uint8]:
     """Decode an image file with Pillow: uint8 [H, W, 3], RGB.
 
     Args:
         encoded: the file, uint8 [n].
         max_pixels: how many pixels its header may promise; None: any number that Pillow allows.
+        upright: turn it by its EXIF orientation.
 
     Raises:
         OversizedError: the header promises more than `max_pixels`, or than Pillow allows.
@@ -86,7 +87,7 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
 
     with _opened(encoded, max_pixels) as opened:
         bits: Any = getattr(opened, "tag_v2", {}).get(258, (8,))  # a TIFF file's, of each value
-        image = ImageOps.exif_transpose(opened)
+        image = ImageOps.exif_transpose(opened) if upright else opened.copy()
     if image.mode.startswith(("I", "F")) or max(bits) > 8:
         warn_of_depth()
     if image.mode.startswith("I") or image.mode == "F":
@@ -96,6 +97,12 @@ def decode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> N
         return np.repeat(grey[..., None], 3, axis=2)
     image.info.pop("transparency", None)  # Pillow would warn that it is lost
     return np.array(image.convert("RGB"))
+
+
+def orientation_of(encoded: NDArray[np.uint8]) -> int:
+    """Read an image file's EXIF orientation with Pillow: 1 to 8, where 1 is upright."""
+    with _open(encoded) as opened:
+        return int(opened.getexif().get(0x0112, 1) or 1)
 
 
 def decode_mask(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> NDArray[Any]:

@@ -27,6 +27,6 @@ def check_doubts(doubts: Mapping[str, Doubt], moves: bool, filters: bool) -> Non
             )
         if not doubt.group and moves:
             raise KindError(
-                f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with \"mask\", \"boxes\", \"image\" or "
+                f'{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with "mask", "boxes", "image" or '
                 '"points", or "array" for what stays as it is'
             )

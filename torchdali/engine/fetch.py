@@ -23,9 +23,10 @@ from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
 from ..state import Position
+from .decode import decode_value
 from .hostpass import FieldSizes
-from .plan import Plan
 from .masks import move_masks
+from .plan import Plan
 from .work import Work
 
 
@@ -93,6 +94,9 @@ class Fetcher:
             files = [make_readable(data, self.max_pixels, kind.exif, self._annotated(kind)) for data in columns[name]]
             work.columns[name] = [file.data for file in files]
             sizes[name] = np.array([file.size for file in files], np.int64) if plan.peeks else None
+        for name in plan.decoded:
+            values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
+            work.columns[name] = values
         for name in plan.pixels:
             if name not in sizes:
                 sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)

@@ -87,12 +87,13 @@ class HostPass:
         self.scenes = find_scenes(kinds)
         self.annotated = any(scene.annotations for scene in self.scenes.values())
 
-    def enter(self, columns: Columns, sizes: FieldSizes) -> Drawn:
+    def enter(self, columns: Columns, sizes: FieldSizes, partly: bool = False) -> Drawn:
         """Begin with fields as they were read: boxes and points count in pixels from here on.
 
         Args:
             columns: the fields; those of objects are lists of arrays.
             sizes: of the images, and of a mask where a scene has no image.
+            partly: fields may be missing, which a function left out.
 
         Raises:
             ValueError: fields of one scene differ in size, or fields of one group in their numbers of rows.
@@ -109,7 +110,7 @@ class HostPass:
             self._check_groups(scene, columns)
             for name in {*scene.boxes, *scene.points, *(one for names in scene.groups.values() for one in names)}:
                 kind = self.kinds[name]
-                if isinstance(kind, (Mask, Polygons)):
+                if isinstance(kind, (Mask, Polygons)) or (partly and name not in columns):
                     continue
                 column = [np.asarray(value) for value in columns[name]]
                 if isinstance(kind, (Boxes, Points)) and kind.normalized and lead is not None:
@@ -280,4 +281,3 @@ class HostPass:
 def _float_xyxy(rows: Ragged, format: str) -> Ragged:
     data = as_xyxy(rows.data, format)
     return Ragged(data if data.dtype.kind == "f" else data.astype(np.float32), rows.counts)
-

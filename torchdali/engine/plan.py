@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import Doubt, Image, Kind, Mask
+from ..kinds import Doubt, Kind, Mask
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Mover
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from .chain import Chain, flatten
+from .decode import on_host
 from .doubts import check_doubts
 from .hostpass import Drawn, HostPass
 from .uniformity import Uniformity
@@ -37,7 +38,8 @@ class Plan(Chain):
     Attributes:
         fused: the decoder decodes only the window of the step after it; with views, what all their windows need.
         pixels: the fields that transforms of values change.
-        encoded: those of them that are files.
+        encoded: those of them whose files DALI decodes.
+        decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
@@ -58,7 +60,8 @@ class Plan(Chain):
     ) -> None:
         self.kinds = dict(kinds)
         self.pixels = [name for name, kind in kinds.items() if kind.pixels]
-        self.encoded = [name for name in self.pixels if isinstance(kinds[name], Image) and kinds[name].encoded]
+        self.decoded = [name for name, kind in kinds.items() if on_host(kind)]
+        self.encoded = [name for name in self.pixels if kinds[name].encoded and name not in self.decoded]
         steps, views = flatten(transform)
         for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:

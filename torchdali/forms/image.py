@@ -7,9 +7,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from ..moves import Crop, Flip, Move, Resize, fill_of
+from ..moves import Affine, Crop, Flip, Move, Resize, Warp, fill_of
+from .grid import sample, source_grid
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -25,8 +27,14 @@ def functional() -> ModuleType:
 
 
 def has_dali_form(move: Move) -> bool:
-    """Whether DALI has operators for a move: its slice fills with constants only."""
-    return not isinstance(move, Crop) or move.padding_mode == "constant"
+    """Whether DALI has operators for a move.
+
+    Its slice fills with constants only; its warp knows linear maps, and one number for all channels.
+    """
+    if isinstance(move, Affine):
+        linear = np.shape(move.matrix)[-2:] == (2, 3)
+        return linear and move.interpolation != "bicubic" and len(_numbers(move.fill)) == 1
+    return not isinstance(move, Warp) and (not isinstance(move, Crop) or move.padding_mode == "constant")
 
 
 def move_on_dali(ops: Ops, image: Any, move: Move) -> Any:
@@ -56,6 +64,17 @@ def _flip(ops: Ops, image: Any, move: Flip) -> Any:
     if move.axis:
         return ops.flip(image, horizontal=move.on, vertical=0)
     return ops.flip(image, horizontal=0, vertical=move.on)
+
+
+def _affine(ops: Ops, image: Any, move: Affine) -> Any:
+    return ops.warp_affine(
+        image,
+        matrix=move.matrix,
+        inverse_map=False,  # source to result
+        size=move.size,
+        interp_type=ops.interpolation(move.interpolation),
+        fill_value=fill_values(move.fill, ops.dtype_of(image))[0],
+    )
 
 
 # In torch
@@ -90,11 +109,15 @@ def fill_values(fill: Any, dtype: torch.dtype) -> list[float]:
     Raises:
         ValueError: uint8 can't hold it.
     """
-    value = fill_of(fill, "image")
-    numbers = [float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
+    numbers = _numbers(fill)
     if dtype == torch.uint8 and not all(0 <= number < 256 for number in numbers):
         raise ValueError(f"fill must be in [0, 255] for uint8 images, got {fill!r}")
     return numbers
+
+
+def _numbers(fill: Any) -> list[float]:
+    value = fill_of(fill, "image")
+    return [float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
 
 
 def _resize_host(image: torch.Tensor, move: Resize) -> torch.Tensor:
@@ -133,9 +156,20 @@ def _flip_host(image: torch.Tensor, move: Flip) -> torch.Tensor:
     return image.flip(-1 if move.axis else -2) if move.on else image
 
 
-_ON_DALI: dict[type, Callable[[Any, Any, Any], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip}
+def _sampled_host(image: torch.Tensor, move: Affine | Warp) -> torch.Tensor:
+    dtype = image.dtype if image.is_floating_point() else torch.float32
+    grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype)
+    if grid is None:
+        return image
+    fill = None if move.fill is None else fill_values(move.fill, image.dtype)
+    return sample(image, grid, move.interpolation, fill)
+
+
+_ON_DALI: dict[type, Callable[[Any, Any, Any], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip, Affine: _affine}
 _ON_HOST: dict[type, Callable[[Any, Any], torch.Tensor]] = {
     Crop: _crop_host,
     Resize: _resize_host,
     Flip: _flip_host,
+    Affine: _sampled_host,
+    Warp: _sampled_host,
 }

@@ -23,6 +23,7 @@ from ..kinds import (
     WORDS,
     AnyKind,
     Boxes,
+    Doubt,
     Image,
     Kind,
     Mask,

@@ -24,7 +24,9 @@ class Views:
         TypeError: something else is among them.
     """
 
-    def __init__(self, views: Sequence[AnyTransform | Sequence[Any]] | Mapping[str, AnyTransform | Sequence[Any]]) -> None:
+    def __init__(
+        self, views: Sequence[AnyTransform | Sequence[Any]] | Mapping[str, AnyTransform | Sequence[Any]]
+    ) -> None:
         if not isinstance(views, (list, tuple, Mapping)):
             raise TypeError(f"Views takes a list or a dict of transforms, got {type(views).__name__}")
         if not views:
