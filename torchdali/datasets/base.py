@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,15 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
                 raise ValueError(f"convert must be of the fields {', '.join(self.fields)}, got {name!r}")
             if isinstance(self.kinds[name], (Image, Mask)) and self.kinds[name].held != "array":
                 raise ValueError(f"convert is for fields without images, got {name!r}: write transform= for its images")
-        self._conversions = {
-            name: first_whole(
-                len(self), lambda index: Conversion.of(name, function, self.read_columns([index], [name])[name][0])
-            )
-            for name, function in convert.items()
-        }
+        self._conversions = {name: self._conversion(name, function) for name, function in convert.items()}
         held = {name: conversion.form.kind for name, conversion in self._conversions.items()}
         kinds = {name: tell(told.get(name, one), one) for name, one in held.items()}
         self._chosen = Fields(self.fields, {**self.kinds, **kinds})
+
+    def _conversion(self, name: str, function: Callable[[Any], Any]) -> Conversion:
+        return first_whole(
+            len(self), lambda index: Conversion.of(name, function, self.read_columns([index], [name])[name][0])
+        )
 
     def _converted(self, columns: Columns) -> Columns:
         """Apply the user's functions."""

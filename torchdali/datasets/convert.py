@@ -13,7 +13,7 @@ from ..batch import Column
 from ..signature import Form, is_number, kind_of
 
 Convert = Mapping[str, Callable[[Any], Any]]
-"""Functions by field.  Each gets one value, runs in the threads that read, and gives a number, an array, or an object."""
+"""Functions by field.  Each gets a value, runs in the threads that read, and gives a number, an array, or an object."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Conversion:
 
         Raises:
             FieldTypeError: a result has another form than the first sample's.
+            ValueError: the function raised an error.
         """
         results = [_plain(self._call(value), self.form.dtype) for value in values]
         for result in results:
@@ -52,14 +53,15 @@ class Conversion:
         try:
             return self.function(value)
         except Exception as error:
-            error.add_note(f"in convert={{{self.field!r}: {getattr(self.function, '__name__', self.function)}}}")
-            raise
+            name = getattr(self.function, "__name__", self.function)
+            raise ValueError(f"{name} of convert={{{self.field!r}: ...}}: {type(error).__name__}: {error}") from error
 
 
 def _plain(value: Any, dtype: Any) -> Any:
-    """Give tensors, and lists of numbers, as arrays; an empty list has the others' dtype."""
+    """Give tensors as arrays, and lists of numbers as torch does: integers as int64, others as float32."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().numpy()
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and all(is_number(one) for one in value):
-        return np.array(value, dtype if len(value) == 0 else None)
+        array = np.array(value, (dtype or np.int64) if len(value) == 0 else None)
+        return array.astype(np.float32) if array.dtype == np.float64 else array
     return value

@@ -17,7 +17,7 @@ from ..fingerprint import below_common_folder, files_digest
 from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
-from ..kinds import ENCODED, AnyKind, as_kind
+from ..kinds import ENCODED, NUMBER, AnyKind, as_kind
 from ..signature import Form
 from .base import MapDataset
 from .convert import Convert
@@ -106,11 +106,12 @@ class FileDataset(MapDataset):
             wholes = {"image": (ENCODED, as_bytes)}  # whatever their endings are
         self._read = {name: read for name, (_, read) in wholes.items()}
         known = {**{name: kind for name, (kind, _) in wholes.items()}, **known}
-        self._set_fields(tuple(known) if fields is None else fields, known, {k: told[k] for k in told if k == "label"})
         self._forms: dict[str, Form] = {}
-        self._forms = {
-            name: Form.of("array", self._load(name, 0)) for name, read in self._read.items() if read is as_npy
-        }
+        for name in [name for name, read in self._read.items() if read is as_npy]:
+            self._forms[name] = Form.of("array", self._load(name, 0))
+            if not self._forms[name].ndim:
+                known[name] = NUMBER
+        self._set_fields(tuple(known) if fields is None else fields, known, {k: told[k] for k in told if k == "label"})
         self._set_convert(convert or {}, told)
         self._fingerprint: str | None = None
 
@@ -248,8 +249,8 @@ def _whole(name: str, files: Sequence[str], told: Mapping[str, AnyKind], convert
         if kind is not None or converted:
             raise
         raise ValueError(
-            f'{error} ({name!r}: {files[0]}): write kinds={{{name!r}: ...}} with "encoded" for images, "mask", "audio", '
-            '"video", or "array" for their bytes'
+            f'{error} ({name!r}: {files[0]}): write kinds={{{name!r}: ...}} with "encoded" for images, "mask", '
+            '"audio", "video", or "array" for their bytes'
         ) from None
     if len(wholes) > 1:
         raise ValueError(f"the files of {name!r} must be of one kind, got the endings {', '.join(sorted(found))}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..batch import Held
-from ..kinds import AnyKind, Audio, Kind, Video, as_kind, tell
+from ..kinds import AnyKind, Audio, Kind, Number, Object, Video, as_kind, tell
 from ..storage import Bytes
 from .npy import as_npy
 
@@ -100,7 +101,9 @@ def whole_file(ext: str, told: AnyKind | None = None) -> Whole:
             raise ValueError(f"the ending {ext!r} does not say what a file holds")
         return as_kind(natural.kind), natural.convert
     kind = tell(told, "encoded" if natural.convert is as_bytes else natural.kind)
-    if kind.held == natural.kind or (kind.held == "image" and natural.convert is as_npy):
+    if natural.convert is as_npy and not isinstance(kind, (Number, Object)):
+        return replace(kind, encoded=False), as_npy
+    if kind.held == natural.kind:
         return kind, natural.convert
     return kind, component_as(ext, kind.held).convert
 
