@@ -29,6 +29,11 @@ from .checks import nearest
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
+def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """Base of the kinds.
@@ -254,11 +259,6 @@ def as_kind(value: Any, name: str = "kinds") -> Kind:
         return WORDS[value]
     hint = nearest(value, list(WORDS)) if isinstance(value, str) else ""
     raise ValueError(f"{name} must hold kinds ({', '.join(WORDS)}, or one of torchdali.kinds), got {value!r}{hint}")
-
-
-def _one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 
 def tell(told: AnyKind, natural: Held) -> Kind:

@@ -141,7 +141,7 @@ def check_fill(fill: Fill) -> None:
     Raises:
         ValueError: it isn't.
     """
-    values = fill.values() if isinstance(fill, Mapping) else [fill]
+    values = (list(fill.values()) or [()]) if isinstance(fill, Mapping) else [fill]
     for value in values:
         numbers = value if isinstance(value, (list, tuple)) else [0 if value is None else value]
         if not numbers or not all(isinstance(number, Real) and not isinstance(number, bool) for number in numbers):

@@ -21,7 +21,7 @@ class Ragged(NamedTuple):
     counts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, rows: Sequence[NDArray[Any]]) -> Ragged:
+    def of(cls, rows: Sequence[Any] | NDArray[Any]) -> Ragged:
         """Join arrays [m, ...], one for each sample, at least one."""
         return cls(np.concatenate(rows), np.array([len(row) for row in rows], np.int64))
 

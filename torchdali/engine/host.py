@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import _dali
+from ..batch import Columns
 from ..collate import Padding
 from .fetch import Fetcher
 from .finished import Finisher
@@ -123,7 +124,7 @@ class HostStage:
         }
         if not plan.host.annotated:
             return Drawn(sizes=sizes)
-        columns = {name: output.as_arrays() for name, output in found.items() if name not in plan.pixels}
+        columns: Columns = {name: output.as_arrays() for name, output in found.items() if name not in plan.pixels}
         return plan.host.enter(columns, sizes, partly=True)
 
     def _each(self, run: Callable[[range], None], n: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ class Drawn:
 
 
 def _rows(move: Move, rows: NDArray[np.int64]) -> Move:
-    arrays = {name: value[rows] for name, value in vars(move).items() if isinstance(value, np.ndarray)}
+    arrays: dict[str, Any] = {name: value[rows] for name, value in vars(move).items() if isinstance(value, np.ndarray)}
     return replace(move, **arrays)
 
 
@@ -265,7 +266,7 @@ class HostPass:
             )
 
     def _check_groups(self, scene: Scene, columns: Columns) -> None:
-        for group, names in scene.groups.items():
+        for names in scene.groups.values():
             counts = {name: [len(value) for value in columns[name]] for name in names if name in columns}
             for name, own in counts.items():
                 first = next(iter(counts))

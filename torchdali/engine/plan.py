@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import Doubt, Kind, Mask
+from ..kinds import AnyKind, Doubt, Mask, as_kind
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Mover
 from ..transforms.function import Function
@@ -51,14 +51,14 @@ class Plan(Chain):
     def __init__(
         self,
         transform: Any,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, AnyKind],
         device: str,
         uniform: Callable[[str], bool | None],
         always_ragged: Sequence[str] = (),
         always_uniform: Sequence[str] = (),
         doubts: Mapping[str, Doubt] | None = None,
     ) -> None:
-        self.kinds = dict(kinds)
+        self.kinds = kinds = {name: as_kind(kind) for name, kind in kinds.items()}
         self.pixels = [name for name, kind in kinds.items() if kind.pixels]
         self.decoded = [name for name, kind in kinds.items() if on_host(kind)]
         self.encoded = [name for name in self.pixels if kinds[name].encoded and name not in self.decoded]

@@ -15,7 +15,6 @@ from ..columns import writable
 from ..errors import TransformError
 from ..rand import Key, Rand, derive, shard_seed
 from ..seeding import GLOBAL, global_states, preserved, seed_all
-from ..transforms.base import Transform
 from ..transforms.function import Call, Function, FunctionRand, Moment, as_argument
 from ..transforms.geometry import Decode
 from .chain import Chain
@@ -79,7 +78,9 @@ class Program:
         views = work.views
         if plan.functions:
             sizes = isinstance(ops, _dali.DynamicOps)  # a plan that is traced needs none
-            views = plan.draw_views(rand, self._begin(shared) if sizes else Drawn(sizes=dict.fromkeys(plan.pixels)))
+            views = plan.draw_views(
+                rand, self._begin(shared, True) if sizes else Drawn(sizes=dict.fromkeys(plan.pixels))
+            )
             work.views = views if sizes else []
         outputs = dict(shared)
         for number, view in enumerate(plan.views):
@@ -148,12 +149,11 @@ class Program:
             values.append(draw(children[place], call))
         return values
 
-    def _begin(self, sample: Mapping[str, Any]) -> Drawn:
+    def _begin(self, sample: Mapping[str, Any], sizes_needed: bool) -> Drawn:
         """Where the samples stand after a function, from what it gave."""
         plan = self.plan
-        needed = plan.host.annotated or any(step.needs_sizes for chain in plan.chains for step in _transforms(chain))
         sizes: FieldSizes = {
-            name: np.array([shape[-3:-1] for shape in _dali.shapes(sample[name])], np.int64) if needed else None
+            name: np.array([shape[-3:-1] for shape in _dali.shapes(sample[name])], np.int64) if sizes_needed else None
             for name in plan.pixels
             if name in sample
         }
@@ -164,7 +164,8 @@ class Program:
 
     def _draw_after_function(self, chain: Chain, run: tuple[int, int], sample: dict[str, Any], rand: Rand) -> Drawn:
         """The parameters of a run of steps after a function; what lies in the pictures is moved in `sample`."""
-        drawn = self.plan.host.draw(chain, run, rand, self._begin(sample))
+        needed = self.plan.host.annotated or any(chain.transform(k).needs_sizes for k in range(*run))
+        drawn = self.plan.host.draw(chain, run, rand, self._begin(sample, needed))
         self._annotations(sample, drawn)
         return drawn
 
@@ -259,7 +260,3 @@ def check_decoded(plan: Plan, name: str, shapes: list[tuple[int, ...]]) -> None:
 def on_host(batch: Any) -> list[NDArray[Any]]:
     """Copy the samples of a batch of dynamic mode to the host."""
     return [array.copy() for array in _dali.Output(batch.cpu()).arrays()]
-
-
-def _transforms(chain: Chain) -> list[Transform]:
-    return [step for step in chain.steps if isinstance(step, Transform)]

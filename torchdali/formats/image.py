@@ -73,8 +73,8 @@ def make_readable(
     if annotated and exif is None and (header.orientation if header.exact else orientation_of(data)) != 1:
         raise ValueError(
             "the file has an EXIF orientation, and what lies beside it counts rows and columns: write "
-            "kinds={'image': kinds.Image(exif=False)} where that means the file's own ones, as in COCO and in Pillow, or "
-            "exif=True where it means those of the upright image"
+            "kinds={'image': kinds.Image(exif=False)} where that means the file's own ones, as in COCO and in Pillow, "
+            "or exif=True where it means those of the upright image"
         )
     if header.exact and (exif is not False or header.orientation == 1):
         return Readable(data, (header.height, header.width))
