@@ -35,6 +35,8 @@ def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
 class Crop:
     """A window; parts of it may lie outside, so padding is a crop too.
 
+    A sample whose window is its whole image is not touched at all, as by a transform that was not applied.
+
     Attributes:
         start: [N, 2] top and left.
         shape: [N, 2] height and width.
