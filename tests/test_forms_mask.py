@@ -153,6 +153,14 @@ def test_masks_with_more_pixels_than_float32_counts(monkeypatch):
     np.testing.assert_array_equal(move_mask(mask, moves, 0, fill=9), ours)
 
 
+def test_samples_without_objects():
+    size = [[9, 12]]
+    mask = np.zeros((0, 9, 12), np.uint8)
+    turn = affine_of([np.array([[0.0, -1, 9], [1, 0, 0]])], size)
+    for moves in ([turn], [Crop([[-1, -1]], [[20, 20]])], [turn, Resize([[20, 20]])]):
+        assert move_mask(mask, moves, 0).shape == (0, *moves[-1].sizes(np.array(size))[0])
+
+
 def test_samples_with_the_identity_are_left_alone():
     rng = np.random.default_rng(8)
     mask = random_mask(rng, (9, 12), "uint8")

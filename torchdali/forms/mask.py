@@ -54,7 +54,7 @@ def move_mask(mask: NDArray[Any], moves: Sequence[Move], i: int, fill: Any = 0) 
     pixels = gather.pixels
     if pixels is not None:
         pixels = take_axis(take_axis(pixels, rows, -2), columns, -1)
-        moved = mask.reshape(*mask.shape[:-2], -1).take(pixels, -1, mode="clip")
+        moved = mask.reshape(*mask.shape[:-2], mask.shape[-2] * mask.shape[-1]).take(pixels, -1, mode="clip")
     else:
         for index, axis in sorted(((rows, -2), (columns, -1)), key=lambda entry: len(entry[0]) / mask.shape[entry[1]]):
             moved = take_axis(moved, index, axis)  # first what takes least
