@@ -152,7 +152,7 @@ def _resize_host(image: torch.Tensor, move: Resize, _: str) -> torch.Tensor:
     if native and image.ndim == 3:
         # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
         if image.stride(0) == 1:
-            _, row, column = image.stride()
+            row, column = image.stride()[1:]
             whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
         else:
             whole = image[None]
