@@ -156,6 +156,19 @@ class Warp:
 Move: TypeAlias = "Crop | Crop3d | Resize | Flip | Affine | Warp"
 
 
+def check_flat(move: Move, word: str) -> None:
+    """Raise if a move goes into depths, which volumes alone have.
+
+    Raises:
+        ValueError: it does.
+    """
+    if isinstance(move, Crop3d) or (isinstance(move, Flip) and move.axis == -1):
+        raise ValueError(
+            f"a {word} has no depth, and {type(move).__name__} moves it: write kinds.Volume() for labels [D, H, W], and "
+            'scene="other" in the kind of what shows another place'
+        )
+
+
 def check_fill(fill: Fill) -> None:
     """Raise unless it is a fill.
 

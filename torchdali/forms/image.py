@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Warp, fill_of
+from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of
 from .grid import sample, source_grid
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def has_dali_form(move: Move) -> bool:
 
     Its slice fills with constants only; its warp knows linear maps, and one number for all channels.
     """
+    if isinstance(move, Flip):
+        return move.axis != -1
     if isinstance(move, Affine):
         linear = np.shape(move.matrix)[-2:] == (2, 3)
         return (
@@ -41,7 +43,7 @@ def has_dali_form(move: Move) -> bool:
             and move.interpolation != "bicubic"
             and all(len(_numbers(move.fill, word)) == 1 for word in ("image", "video"))
         )
-    return not isinstance(move, Warp) and (not isinstance(move, Crop) or move.padding_mode == "constant")
+    return not isinstance(move, (Warp, Crop3d)) and (not isinstance(move, Crop) or move.padding_mode == "constant")
 
 
 def move_on_dali(ops: Ops, image: Any, move: Move, word: str = "image") -> Any:
@@ -63,7 +65,11 @@ def move_on_host(image: torch.Tensor, move: Move, word: str = "image") -> torch.
         image: channels last in memory.
         move: with the plain numbers and lists of one sample.
         word: "image" or "video".
+
+    Raises:
+        ValueError: the move goes into depths.
     """
+    check_flat(move, word)
     return _ON_HOST[type(move)](image, move, word)
 
 
