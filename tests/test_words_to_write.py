@@ -40,11 +40,6 @@ def test_a_remote_folder_of_images(root: str) -> None:
         td.ImageFolder(root)
 
 
-def test_several_files_per_sample() -> None:
-    with pytest.raises(TypeError, match="got a dict of 'image', 'mask': for several files per sample, write a dataset"):
-        td.FileDataset({"image": ["a.jpg"], "mask": ["a.png"]})  # type: ignore[arg-type]
-
-
 class Preset:
     """As in torchvision's references."""
 
