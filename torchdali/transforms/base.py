@@ -142,6 +142,10 @@ class Transform:
         """The element type after this transform."""
         return dtype
 
+    def out_channels(self, channels: int) -> int:
+        """The number of channels after this transform."""
+        return channels
+
 
 class Mover(Transform):
     """Base of the transforms that move pixels, and with them masks, boxes, points and what else lies in the picture.
