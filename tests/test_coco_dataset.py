@@ -1,4 +1,4 @@
-"""CocoDataset: the samples of torchvision's CocoDetection, by index; sizes and orientations that do not fit are named."""
+"""CocoDataset: the samples of torchvision's CocoDetection; sizes and orientations that do not fit are named."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_fingerprint_goes_by_the_annotations(root: Path, tmp_path: Path) -> None
     shutil.copytree(root, moved, ignore=shutil.ignore_patterns("moved"))
     first = coco(root).fingerprint()
     assert coco(moved).fingerprint() == first == coco(root, box_format="xyxy").fingerprint() and len(first) <= 100
-    write(moved, lambda document: document["annotations"][0].update(category_id=8))
+    write(moved, lambda document: document["annotations"][0].update(category_id=9))
     assert coco(moved).fingerprint() != first
 
 
@@ -216,18 +216,20 @@ def turned(path: Path, orientation: int, width: int = 60, height: int = 40) -> N
 def test_an_orientation_beside_annotations(tmp_path: Path, ending: str, orientation: int) -> None:
     def change(document: dict[str, Any]) -> None:
         document["images"][9].update(file_name=f"turned.{ending}", height=40, width=60)
+        document["annotations"].clear()
 
     write(tmp_path, change)
     turned(tmp_path / f"turned.{ending}", orientation)
     upright = [60, 40] if orientation == 6 else [40, 60]
     message = (
-        rf"sample 0 \(.*turned.{ending}\): the file has the EXIF orientation {orientation}: its own height and width are "
-        rf"\[40, 60\], those of the upright image \{str(upright)[:-1]}\], and the annotations are of \[40, 60\]\. Write exif"
+        rf"sample 0 \(.*turned.{ending}\): the file has the EXIF orientation {orientation}: its own height and width "
+        rf"are \[40, 60\], those of the upright image \{str(upright)[:-1]}\], and the annotations are of \[40, 60\]\. "
+        "Write exif=False if"
     )
     with pytest.raises(td.BadSampleError, match=message):
         next(iter(td.DataLoader(coco(tmp_path), batch_size=1, device="cpu")))
     own = coco(tmp_path, ["image"], exif=False)
-    ((images,),) = [next(iter(td.DataLoader(own, batch_size=1, device="cpu", transform=T.CenterCrop((40, 60)))))]
+    (images,) = next(iter(td.DataLoader(own, batch_size=1, device="cpu", transform=T.CenterCrop((40, 60)))))
     with Image.open(tmp_path / f"turned.{ending}") as opened:
         expected = torch.from_numpy(np.array(opened.convert("RGB"))).permute(2, 0, 1)
     assert torch.equal(images[0], expected)
@@ -244,8 +246,8 @@ def test_a_size_that_does_not_fit_is_a_bad_sample(root: Path) -> None:
         image.resize((50, 51)).save(root / "4.png")
     dataset = coco(root)
     message = (
-        rf"sample 5 \(.*4\.png\): the annotations are of an image of height and width \[{height}, {width}\], and the file has "
-        r"\[51, 50\]"
+        rf"sample 5 \(.*4\.png\): the annotations are of an image of height and width \[{height}, {width}\], and the "
+        r"file has \[51, 50\]"
     )
     with pytest.raises(td.BadSampleError, match=message):
         list(td.DataLoader(dataset, batch_size=4, device="cpu"))

@@ -90,8 +90,9 @@ class CocoDataset(MapDataset):
                 f"the first of {len(self.paths)} images does not exist: {self.paths[0]}{nearest_path(self.paths[0])}"
             )
         self.ids = np.array([image["id"] for image in found.images], np.int64)
-        # Height and width; zeros where the annotations don't say them.
-        self._sizes = np.array([(image.get("height", 0), image.get("width", 0)) for image in found.images], np.int64)
+        # Height and width; zeros where the annotations don't say both.
+        sizes = [(image.get("height", 0), image.get("width", 0)) for image in found.images]
+        self._sizes = np.array([size if min(size) > 0 else (0, 0) for size in sizes], np.int64)
         self._ends = np.cumsum([len(found.instances.get(number, ())) for number in self.ids.tolist()])
         entries = [entry for number in self.ids.tolist() for entry in found.instances.get(number, ())]
         boxes = np.array([entry["bbox"] for entry in entries], np.float32).reshape(-1, 4)
