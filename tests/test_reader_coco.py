@@ -16,7 +16,6 @@ from PIL import Image, ImageDraw
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.formats.coco import run_lengths
-from torchdali.kinds import ARRAY
 from torchdali.readers.coco import COCO
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, sample_digests
 
@@ -117,7 +116,7 @@ def where(doc: dict, number: int = 0) -> int:
 
 def read(reader, **options) -> list[tuple]:
     """Its samples by a loader, without padding; images as their bytes."""
-    reader.kinds["image"] = ARRAY
+    reader.kinds["image"] = td.kinds.ARRAY
     loader = td.DataLoader(reader, batch_size=4, device="cpu", **options)
     return [sample for batch in loader for sample in rows(batch)]
 
