@@ -14,14 +14,28 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+import torchdali as td
 from torchdali import transforms as T
 from torchdali.forms.image import move_on_host
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
+from torchdali.testing import assert_same_stream
 from torchdali.transforms.base import Mover
-from torchdali.transforms.elastic import ElasticTransform
 
 BATCH = 16
+ENGINES = ("eager", "pipeline", "debug")
+IN_NO_OTHER_TEST = [
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
+    "ConvertBoundingBoxFormat",
+    "ElasticTransform",
+    "FiveCrop",
+    "RandomIoUCrop",
+    "RandomPerspective",
+    "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
+    "TenCrop",
+]
 GEOMETRY = "torchvision.transforms.v2._geometry.torch"
 
 
@@ -314,7 +328,7 @@ def test_random_perspective(interpolation: str) -> None:
 def test_elastic_transform(arguments: dict[str, Any]) -> None:
     """After torch.manual_seed(our number), torchvision's displacements and pixels."""
     rng = np.random.default_rng(5)
-    ours, wanted_of = ElasticTransform(**arguments, fill=3), v2.ElasticTransform(**arguments, fill=3)
+    ours, wanted_of = T.ElasticTransform(**arguments, fill=3), v2.ElasticTransform(**arguments, fill=3)
     sizes = SMALL + 5
     params, _ = ours.make_params(Rand(6, 0, range(4)), sizes)
     (batch,) = ours.moves(params)
@@ -547,12 +561,111 @@ def test_wrong_arguments() -> None:
         assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", sorted(set(T.__all__) & set(v2.__all__ if hasattr(v2, "__all__") else dir(v2))))
+@pytest.mark.parametrize("name", IN_NO_OTHER_TEST)
 def test_arguments_are_torchvisions(name: str) -> None:
-    """Names, order and defaults."""
+    """Names, order and defaults; test_transforms.py has the others."""
 
     def arguments(cls: type) -> list[tuple[str, Any]]:
         return [(one.name, one.default) for one in inspect.signature(cls).parameters.values()]
 
-    if name not in ("Compose", "Normalize", "ToDtype", "Transform"):
-        assert arguments(getattr(T, name)) == arguments(getattr(v2, name))
+    assert arguments(getattr(T, name)) == arguments(getattr(v2, name))
+
+
+# In the loader
+
+
+def arrays(n: int = 5) -> list[Any]:
+    """Images [H, W, C] of several sizes."""
+    rng = np.random.default_rng(9)
+    return [rng.integers(0, 256, (50 + 3 * i, 60 - 2 * i, 3), dtype=np.uint8) for i in range(n)]
+
+
+def loader(transform: Any, columns: dict[str, Any], **arguments: Any) -> td.DataLoader:
+    arguments = {"batch_size": 2, "seed": 3, "device": "cpu", "num_threads": 1, "output": "dict"} | arguments
+    return td.DataLoader(td.InMemoryDataset(**columns), transform=transform, **arguments)
+
+
+@pytest.mark.parametrize("transform", [T.RandomPerspective(), T.ElasticTransform()], ids=repr)
+def test_transforms_without_a_form_in_dali(transform: Any) -> None:
+    """In all engines, alone and after something that runs in DALI."""
+    for steps in ([transform], [T.Resize((30, 40)), transform, T.RandomHorizontalFlip()]):
+        made = [loader(T.Compose(steps), {"image": arrays()}, engine=engine) for engine in ENGINES]
+        assert_same_stream(*(lambda one=one: one for one in made), epochs=2)
+    with pytest.raises(ValueError, match="has only a CPU form and can't run before a function"):
+        loader(T.Compose([transform, lambda sample, rand: sample]), {"image": arrays()})
+
+
+@pytest.mark.parametrize("flip", [None, False, True])
+def test_five_and_ten_crops(flip: bool | None) -> None:
+    """The views are torchvision's crops, in its order."""
+    size = (31, 20)
+    ours: Any = T.FiveCrop(size) if flip is None else T.TenCrop(size, flip)
+    wanted_of: Any = v2.FiveCrop(size) if flip is None else v2.TenCrop(size, flip)
+    images = arrays()
+    made = [loader(ours, {"image": images}, engine=engine) for engine in ENGINES]
+    assert_same_stream(*(lambda one=one: one for one in made))
+    found = [torch.stack(batch["image"], 1) for batch in made[0]]
+    for views, image in zip(torch.cat(found), images, strict=True):
+        wanted = wanted_of(torch.from_numpy(image).permute(2, 0, 1))
+        assert torch.equal(views, torch.stack(list(wanted)))
+    with pytest.raises(
+        td.SampleError, match=r"a crop of \(31, 200\) needs an image of at least that size, got \(50, 60\)"
+    ):
+        next(iter(loader(T.FiveCrop((31, 200)), {"image": images}, on_bad_sample="raise")))
+
+
+class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
+    """Images with boxes, a mask for each, and labels."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(10)
+        self.images = arrays()
+        self.boxes = boxes_in(rng, np.array([image.shape[:2] for image in self.images]))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image, boxes = torch.from_numpy(self.images[i]).permute(2, 0, 1), torch.from_numpy(self.boxes[i])
+        size = (image.shape[1], image.shape[2])
+        masks = torch.zeros(len(boxes), *size, dtype=torch.uint8)
+        for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
+            mask[top:bottom, left:right] = 1
+        return {
+            "image": tv_tensors.Image(image),
+            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
+            "labels": torch.arange(len(boxes)),
+            "masks": tv_tensors.Mask(masks),
+        }
+
+
+def test_detections_chain() -> None:
+    """Zoom, crop, scale, drop: images, masks, boxes and labels leave as one, the same in all engines and batches."""
+    transform = T.Compose(
+        [
+            T.RandomZoomOut({"image": (123, 117, 104)}, (1.0, 1.5)),
+            T.RandomIoUCrop(),
+            T.RandomHorizontalFlip(),
+            T.RandomShortestSize([40, 48], 80),
+            T.SanitizeBoundingBoxes(),
+            T.ConvertBoundingBoxFormat("cxcywh"),
+        ]
+    )
+
+    def make(**arguments: Any) -> td.DataLoader:
+        arguments = {"batch_size": 2, "seed": 3, "device": "cpu", "num_threads": 1} | arguments
+        return td.DataLoader(Scenes(), transform=transform, **arguments)
+
+    assert_same_stream(make, lambda: make(engine="pipeline"), lambda: make(engine="debug"), epochs=2)
+    total = 0
+    for batch in make():
+        for image, boxes, labels, masks in zip(
+            *(batch[name].unbind() for name in ("image", "boxes", "labels", "masks")), strict=True
+        ):
+            assert len(boxes) == len(labels) == len(masks) and masks.shape[1:] == image.shape[1:]
+            total += len(boxes)
+            for (x, y, width, height), mask in zip(boxes.tolist(), masks, strict=True):
+                across, down = (torch.nonzero(mask.any(axis)).flatten() for axis in (0, 1))
+                edges = [across[0], down[0], across[-1] + 1, down[-1] + 1]
+                assert np.allclose(edges, [x - width / 2, y - height / 2, x + width / 2, y + height / 2], atol=2.5)
+    assert total > 5
