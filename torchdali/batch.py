@@ -48,31 +48,47 @@ class Collated(Sequence[Any]):
 
     def map(self, function: Callable[[Any], Any]) -> Collated:
         """Apply a function to every value inside the containers of the batch."""
-        return Collated(_map(self.value, function), self._size)
+        return Collated(map_leaves(self.value, function), self._size)
 
     def to(self, device: torch.device) -> Collated:
         """Move every tensor, and every object with a method `to`, to a device."""
         return self.map(lambda leaf: leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf)
 
 
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a function to what dicts, lists, tuples and dataclasses hold; they keep their types."""
-    if isinstance(value, torch.Tensor) or callable(getattr(value, "to", None)):
+def map_leaves(value: Any, function: Callable[[Any], Any], whole: tuple[type, ...] = ()) -> Any:
+    """Apply a function to what dicts, lists, tuples and dataclasses hold; they keep their types.
+
+    Args:
+        value: the container.
+        function: is applied to everything else in it.
+        whole: containers that it is applied to as they are.
+    """
+    if isinstance(value, (torch.Tensor, *whole)) or callable(getattr(value, "to", None)):
         return function(value)
     if isinstance(value, tuple):
-        parts = [_map(part, function) for part in value]
+        parts = [map_leaves(part, function, whole) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, (list, Mapping)):
         out: Any = copy.copy(value)
         for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-            out[key] = _map(part, function)
+            out[key] = map_leaves(part, function, whole)
         return out
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         out = copy.copy(value)
         for field in dataclasses.fields(value):
-            object.__setattr__(out, field.name, _map(getattr(value, field.name), function))
+            object.__setattr__(out, field.name, map_leaves(getattr(value, field.name), function, whole))
         return out
     return function(value)
+
+
+def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """Cut the samples out of padded data: views of it.
+
+    Args:
+        data: [N, *largest].
+        sizes: for each sample, the true sizes of the last dimensions.
+    """
+    return [row[(..., *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
 
 
 class Padded(NamedTuple):
@@ -86,6 +102,17 @@ class Padded(NamedTuple):
 
     data: torch.Tensor
     sizes: torch.Tensor
+
+    def unbind(self) -> list[torch.Tensor]:
+        """Give the samples, each of its true size: views of `data`."""
+        return unpadded(self.data, self.sizes.tolist())
+
+    def __repr__(self) -> str:
+        shape, dtype = list(self.data.shape), str(self.data.dtype).removeprefix("torch.")
+        sizes = self.sizes.tolist()
+        low, high = ([f(column) for column in zip(*sizes, strict=True)] for f in (min, max))
+        span = f"{low} to {high}" if low != high else f"all {low}"
+        return f"Padded({shape} {dtype} on {self.data.device}, sizes {span})"
 
     @property
     def mask(self) -> torch.Tensor:

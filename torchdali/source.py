@@ -7,6 +7,7 @@ random numbers) into columns.
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +22,8 @@ from .batch import Columns, join
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
-from .kinds import Doubt, Kind
+from .fields import resolve_names
+from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -136,7 +138,7 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
-        collated: reading gives whole batches, as the user's `collate_fn` makes them.
+        collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
@@ -192,11 +194,6 @@ class Source:
                 f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
                 "samples: write batch_size=1, or how many make a batch"
             )
-        if options.collate_fn is not None:
-            raise ValueError(
-                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
-                "write transform= for what it does to the samples, or output=f for the form of the batch"
-            )
         name = type(self).__name__
         if options.num_workers and name not in _warned:
             _warned.add(name)
@@ -206,7 +203,29 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self
+        return self if options.kinds is None else self.told(options.kinds)
+
+    def told(self, kinds: Mapping[str, AnyKind]) -> Source:
+        """Give the same source with other kinds of fields, which its columns hold in the same way.
+
+        Raises:
+            ValueError: an unknown field, or a kind whose values are held in another way.
+        """
+        bound = copy.copy(self)
+        bound.kinds = {**self.kinds, **self._as_told(kinds)}
+        return bound
+
+    def _as_told(self, kinds: Mapping[str, AnyKind]) -> dict[str, Kind]:
+        found = {}
+        for name, told in resolve_names(kinds, list(self.kinds)).items():
+            natural = self.kinds[name].held
+            kind = found[name] = tell(told, natural)
+            if kind.held != natural:
+                raise ValueError(
+                    f"kinds can't make {told!r} of {name!r} here, which {type(self).__name__} reads as "
+                    f"{self.kinds[name]}: write kinds= at the dataset"
+                )
+        return found
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         """Make the order from a loader's `shuffle` and `sampler`.

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..batch import Held
-from ..checks import nearest
+from ..fields import resolve_names
 from ..kinds import (
     ARRAY,
     ENCODED,
@@ -70,29 +70,12 @@ def find_kinds(seen: Sequence[Seen], told: Mapping[str, AnyKind]) -> tuple[dict[
         ValueError: `told` names no field, or several.
     """
     names = {one.name: one for one in seen}
-    given = {name: told_kind(kind, names[name].held) for name, kind in resolve(told, list(names)).items()}
+    given = {name: told_kind(kind, names[name].held) for name, kind in resolve_names(told, list(names)).items()}
     shown = {one.name: kind for one in seen if (kind := typed(one.value)) is not None}
     kinds = {one.name: given.get(one.name) or shown.get(one.name) or WORDS[one.held] for one in seen}
     doubts = {one.name: doubt for one in seen if (doubt := _doubt(one, seen, kinds, {*given, *shown})) is not None}
     _group(seen, kinds, doubts, set(given))
     return kinds, doubts
-
-
-def resolve(told: Mapping[str, Any], names: Sequence[str], option: str = "kinds") -> dict[str, Any]:
-    """Find the fields that a user names, by their names or by the last parts of them.
-
-    Raises:
-        ValueError: a name is no field's, or several fields end with it.
-    """
-    found: dict[str, Any] = {}
-    for name, value in told.items():
-        fits = [name] if name in names else [one for one in names if one.rpartition(".")[2] == name]
-        if len(fits) > 1:
-            raise ValueError(f"{option} must name one field, and {name!r} may be {' or '.join(fits)}")
-        if not fits:
-            raise ValueError(f"{option} must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
-        found[fits[0]] = value
-    return found
 
 
 def typed(value: Any) -> Kind | None:

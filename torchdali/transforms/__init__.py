@@ -8,6 +8,7 @@ from .elastic import ElasticTransform
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .iou_crop import RandomIoUCrop
+from .mix import CutMix, MixUp
 from .objects import (
     ClampBoundingBoxes,
     ClampKeyPoints,
@@ -28,10 +29,12 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "ConvertBoundingBoxFormat",
+    "CutMix",
     "Decode",
     "ElasticTransform",
     "FiveCrop",
     "GaussianBlur",
+    "MixUp",
     "Normalize",
     "Pad",
     "RandomAffine",
