@@ -86,9 +86,10 @@ def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.T
 
     Args:
         data: [N, *largest].
-        sizes: for each sample, the true sizes of the last dimensions.
+        sizes: for each sample, the true sizes of the padded dimensions, see `Padded`.
     """
-    return [row[(..., *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+    before: tuple[Any, ...] = () if sizes and len(sizes[0]) == 1 else (...,)
+    return [row[(*before, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
 
 
 class Padded(NamedTuple):
@@ -97,7 +98,8 @@ class Padded(NamedTuple):
     Attributes:
         data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
-            [N, C, H, W]; all dimensions for other arrays.
+            [N, C, H, W]; the number of rows for boxes, points and what else has one row per object, [N, 1]; all
+            dimensions for other arrays.
     """
 
     data: torch.Tensor
@@ -118,7 +120,8 @@ class Padded(NamedTuple):
     def mask(self) -> torch.Tensor:
         """bool [N, *padded dimensions]: True where `data` is a sample's, False where it is padding."""
         dims = self.sizes.shape[1]
-        extents = self.data.shape[-dims:]  # images pad their last two dimensions, arrays all but the first
+        # Images pad their last two dimensions, rows of objects the first one after N, arrays all but N.
+        extents = self.data.shape[1:2] if dims == 1 else self.data.shape[-dims:]
         mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
         for dim, extent in enumerate(extents):
             shape = [1] * (dims + 1)
