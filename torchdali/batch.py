@@ -88,8 +88,13 @@ def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.T
         data: [N, *largest].
         sizes: for each sample, the true sizes of the padded dimensions, see `Padded`.
     """
-    before: tuple[Any, ...] = () if sizes and len(sizes[0]) == 1 else (...,)
-    return [row[(*before, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+    first = padded_dims(data.ndim, len(sizes[0]))[0] - 1
+    return [row[(*[slice(None)] * first, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+
+
+def padded_dims(ndim: int, d: int) -> range:
+    """Say which dimensions of a batch are padded: one is the first after the batch's, more are the last ones."""
+    return range(1, 2) if d == 1 else range(ndim - d, ndim)
 
 
 class Padded(NamedTuple):
@@ -98,7 +103,7 @@ class Padded(NamedTuple):
     Attributes:
         data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
-            [N, C, H, W]; the number of rows for boxes, points and what else has one row per object, [N, 1]; all
+            [N, C, H, W]; the number of rows for boxes and other fields of objects, which are [N, M, ...]; all
             dimensions for other arrays.
     """
 
@@ -120,8 +125,7 @@ class Padded(NamedTuple):
     def mask(self) -> torch.Tensor:
         """bool [N, *padded dimensions]: True where `data` is a sample's, False where it is padding."""
         dims = self.sizes.shape[1]
-        # Images pad their last two dimensions, rows of objects the first one after N, arrays all but N.
-        extents = self.data.shape[1:2] if dims == 1 else self.data.shape[-dims:]
+        extents = [self.data.shape[dim] for dim in padded_dims(self.data.ndim, dims)]
         mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
         for dim, extent in enumerate(extents):
             shape = [1] * (dims + 1)

@@ -385,7 +385,7 @@ class DataLoader:
         return self._state_at(self._progress.position)
 
     def _state_at(self, position: Position) -> dict[str, Any]:
-        state = pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        state = pack(position, self._fingerprint()) | self.source.pack(position)
         return state | self._registered.pack()
 
     def register(self, name: str, obj: Any) -> None:
@@ -427,7 +427,7 @@ class DataLoader:
             state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position, strict)
+            snapshot = self.source.unpack(own, position, self._shard(), strict)
             self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None

@@ -136,10 +136,20 @@ class Rand:
         """
         return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
 
+    def within(self) -> Self:
+        """Make the numbers of what is inside a step: the names of its parts are told apart from those outside."""
+        made = self._with(self._keys)
+        made._root = self._keys
+        return made
+
     def branch(self, key: Key, name: str) -> Self:
         """Make the numbers of the same samples in another place, such as a view: what is named in it has its own."""
-        made = self.named(key, name)
-        made._root = made._keys
+        return self.named(key, name).within()
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Make the same numbers for some of the samples."""
+        made = self._with(self._keys[rows])
+        made._root = self._root[rows]
         return made
 
     def stream(self, name: str) -> Self:
@@ -206,6 +216,20 @@ class Rand:
         u = self._unit((2, *_dims(shape)))
         z = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])
         out: NDArray[np.float32] = (mean + std * z).astype(np.float32)
+        return out
+
+    def dirichlet(self, alpha: float, n: int) -> NDArray[np.float32]:
+        """[N, n] float32 weights that sum to 1, of the Dirichlet distribution with n equal parameters.
+
+        Raises:
+            ValueError: alpha is not positive.
+        """
+        if not alpha > 0:
+            raise ValueError(f"dirichlet needs a positive number, got {alpha}")
+        logs = _log_gamma(alpha, self._unit((n, 3 * _PROPOSALS + 1)))
+        # By logarithms: for a small `alpha`, all variates may be too small for a float.
+        parts = np.exp(logs - logs.max(axis=1, keepdims=True))
+        out: NDArray[np.float32] = (parts / parts.sum(axis=1, keepdims=True)).astype(np.float32)
         return out
 
     def integers(self, low: Any, high: Any = None, shape: Shape = ()) -> NDArray[np.int64]:

@@ -203,9 +203,9 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self if options.kinds is None else self.told(options.kinds)
+        return self if options.kinds is None else self.with_kinds(options.kinds)
 
-    def told(self, kinds: Mapping[str, AnyKind]) -> Source:
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> Source:
         """Give the same source with other kinds of fields, which its columns hold in the same way.
 
         Raises:
@@ -251,16 +251,17 @@ class Source:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""
         return tuple(batch.values())
 
-    def pack(self, snapshot: Any) -> dict[str, Any]:
-        """Make the entries `state_keys` of a loader's state from a position's snapshot."""
+    def pack(self, position: Position) -> dict[str, Any]:
+        """Make the entries `state_keys` of a loader's state from a position, which has a snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, shard: Shard, strict: bool = True) -> Any:
         """Read a position's snapshot from the entries `state_keys` of a loader's state.
 
         Args:
             state: the entries.
             position: the state's position.
+            shard: this process among the data-parallel ones.
             strict: False: what was read up to there is not verified.
 
         Raises:

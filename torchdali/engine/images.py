@@ -49,9 +49,9 @@ def make_images(images: Sequence[NDArray[Any] | torch.Tensor], target: Target, p
     steps = [(step, {key: values.tolist() for key, values in params.items()}) for step, params in target.steps]
     first = images[0]
     dtype = first.dtype if isinstance(first, torch.Tensor) else torch.from_numpy(first[:0]).dtype
-    for step, _ in steps:
-        dtype = step.out_dtype(dtype)
     channels, frames = (first.shape[0], ()) if isinstance(first, torch.Tensor) else (first.shape[-1], first.shape[:-3])
+    for step, _ in steps:
+        dtype, channels = step.out_dtype(dtype), step.out_channels(channels)
     sizes, extent = target.sizes, target.extent
     batch = pool.empty((len(images), *frames, *extent, channels), dtype)
     padded = bool((sizes != extent).any())

@@ -109,7 +109,7 @@ class Program:
                 step = chain.transform(k)
                 for name in plan.pixels:
                     if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
-                        params = drawn.draws[k][name]
+                        params = drawn.draws[k].get(name, {})
                         fed = {
                             key: feed(Argument(number, k, name, key), as_argument(params[key]))
                             for key in step.dali_params(params)

@@ -142,6 +142,10 @@ class Transform:
         """The element type after this transform."""
         return dtype
 
+    def out_channels(self, channels: int) -> int:
+        """The number of channels after this transform."""
+        return channels
+
 
 class Mover(Transform):
     """Base of the transforms that move pixels, and with them masks, boxes, points and what else lies in the picture.
@@ -239,7 +243,11 @@ class Convert(_OfObjects):
         raise NotImplementedError
 
 
-class Compose:
+class Holder:
+    """Base of what holds transforms and is none itself: `Compose`, `Views`."""
+
+
+class Compose(Holder):
     """Transforms one after the other.
 
     Args:
@@ -260,7 +268,7 @@ class Compose:
         return f"Compose({self.transforms})"
 
 
-AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Compose"
+AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"
 
 
 def check_transform(transform: Any) -> None:
@@ -269,7 +277,7 @@ def check_transform(transform: Any) -> None:
     Raises:
         TypeError: it says what to write instead.
     """
-    if isinstance(transform, (Transform, Compose)):
+    if isinstance(transform, (Transform, Holder)):
         return
     kind = transform if isinstance(transform, type) else type(transform)
     known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}

@@ -12,15 +12,7 @@ import numpy as np
 from ..moves import Crop, Move, Sizes
 from ..moves import Resize as Resized
 from ..rand import Rand
-from .base import (
-    Mover,
-    Params,
-    check_antialias,
-    is_integer,
-    mode_name,
-    number_pair,
-    size_pair,
-)
+from .base import Mover, Params, check_antialias, is_integer, mode_name, number_pair, size_pair
 from .geometry import window_params
 
 

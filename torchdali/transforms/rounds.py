@@ -1,0 +1,239 @@
+"""Rounds of a switch per sample: what RandomApply, RandomChoice, RandomOrder and the AutoAugment family are made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..moves import Sizes
+from ..rand import Key, Rand
+from .base import Compose, Params, Transform, check_transform
+from .switch import Branch, inside, switch
+
+if TYPE_CHECKING:
+    from .._dali import Ops
+
+_LARGE = 1 << 14  # the edge of a picture in which everything fits
+
+
+def part_of(params: dict[str, Any], head: str) -> dict[str, Any]:
+    """The params whose names begin with `head`, without it."""
+    return {key.removeprefix(head): values for key, values in params.items() if key.startswith(head)}
+
+
+def names_of(steps: Sequence[Transform]) -> list[tuple[str, int]]:
+    """Name each step, and count the steps of one name; those that draw nothing do not count."""
+    counts: Counter[str] = Counter()
+    names = []
+    for step in steps:
+        name = "Compose" if isinstance(step, Chain) else type(step).__name__
+        names.append((name, counts[name]))
+        counts[name] += step.draws
+    return names
+
+
+def steps_of(transforms: Any, whose: str) -> list[Transform]:
+    """Transforms as a flat list, Composes opened.
+
+    Raises:
+        TypeError: something else is among them.
+    """
+    if not isinstance(transforms, (list, tuple)):
+        raise TypeError(f"{whose} takes a list of transforms, got {type(transforms).__name__}")
+    found: list[Transform] = []
+    for transform in transforms:
+        check_transform(transform)
+        if isinstance(transform, Compose):
+            found += steps_of(transform.transforms, whose)
+        elif isinstance(transform, Transform):
+            found.append(transform)
+        else:
+            raise TypeError(
+                f"{whose} takes transforms of torchdali, got the function {getattr(transform, '__name__', transform)}: "
+                "a function sees the whole batch, so let it choose samples itself, by rand.bernoulli or rand.choice"
+            )
+    return found
+
+
+class Chain(Transform):
+    """Steps as one branch."""
+
+    def __init__(self, steps: Sequence[Transform]) -> None:
+        self.steps, self._names = list(steps), names_of(steps)
+
+    @property
+    def on_host(self) -> bool:
+        return all(step.on_host for step in self.steps)
+
+    @property
+    def on_dali(self) -> bool:
+        return all(step.on_dali for step in self.steps)
+
+    @property
+    def needs_sizes(self) -> bool:
+        return any(step.needs_sizes for step in self.steps)
+
+    @property
+    def draws(self) -> bool:
+        return any(step.draws for step in self.steps)
+
+    def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        for step in self.steps:
+            dtype = step.out_dtype(dtype)
+        return dtype
+
+    def out_channels(self, channels: int) -> int:
+        for step in self.steps:
+            channels = step.out_channels(channels)
+        return channels
+
+    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
+        params: Params = {}
+        for k, (step, name) in enumerate(zip(self.steps, self._names, strict=True)):
+            drawn, sizes = step.make_params(rand.within().named(Key.STEP, *name), sizes)
+            params |= {f"{k}:{key}": values for key, values in drawn.items()}
+        return params, sizes
+
+    def dali_params(self, params: Params) -> list[str]:
+        return [f"{k}:{key}" for k, step in enumerate(self.steps) for key in step.dali_params(part_of(params, f"{k}:"))]
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        dtype, channels = ops.dtype_of(image), ops.channels_of(image)
+        for k, step in enumerate(self.steps):
+            image = step.transform(inside(ops, dtype, channels), image, **part_of(params, f"{k}:"))
+            dtype, channels = step.out_dtype(dtype), step.out_channels(channels)
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        for k, step in enumerate(self.steps):
+            image = step.transform_host(image, **part_of(params, f"{k}:"))
+        return image
+
+
+class Rounds(Transform):
+    """In each round, a sample goes through one of some branches, or through none.
+
+    Numbers are drawn for just the samples that take a branch, keyed by the branch's name and the round: a crop that
+    fits nowhere is no error of samples that do not take it, and a sample's numbers do not depend on the others'.
+
+    A subclass is a frozen dataclass that gives `branches`, `rounds` and `choose`.
+    """
+
+    @property
+    def branches(self) -> Sequence[Transform]:
+        """The transforms to choose from."""
+        raise NotImplementedError
+
+    @property
+    def rounds(self) -> int:
+        """The number of choices."""
+        raise NotImplementedError
+
+    def choose(self, rand: Rand, sizes: Sizes | None) -> tuple[NDArray[Any], Any]:
+        """Choose the branches.
+
+        Returns:
+            [N, rounds] 0 for none, k for branches[k - 1]; and whatever `draw` wants to know.
+        """
+        raise NotImplementedError
+
+    def draw(
+        self, k: int, turn: int, rand: Rand, sizes: Sizes | None, rows: NDArray[np.int64], chosen: Any
+    ) -> tuple[Params, Sizes | None]:
+        """Draw the params of branches[k] for some rows, whose random numbers and sizes are given."""
+        return self.branches[k].make_params(rand, sizes)
+
+    def check_branches(self) -> None:
+        """Raise unless all branches give images of one type, whichever a sample takes.
+
+        Raises:
+            ValueError: they don't.
+        """
+        name = type(self).__name__
+        for branch in self.branches:
+            for dtype in (torch.uint8, torch.float32):
+                if branch.out_dtype(dtype) != dtype:
+                    raise ValueError(f"{name} can't change the element type of some samples: put {branch!r} after it")
+            if branch.out_channels(3) != 3:
+                raise ValueError(f"{name} can't change the channels of some samples: put {branch!r} after it")
+
+    @property
+    def on_host(self) -> bool:
+        return all(branch.on_host for branch in self.branches)
+
+    @property
+    def on_dali(self) -> bool:
+        return all(branch.on_dali for branch in self.branches)
+
+    @property
+    def needs_sizes(self) -> bool:
+        return any(branch.needs_sizes for branch in self.branches)
+
+    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
+        which, chosen = self.choose(rand, sizes)
+        n, names = len(rand), names_of(self.branches)
+        params: Params = {}
+        for turn in range(self.rounds):
+            # Copies: DALI takes no strided arrays.
+            params[f"{turn}"] = which[:, turn].astype(np.int32)
+            after = None if sizes is None else sizes.copy()
+            for k, (name, occurrence) in enumerate(names):
+                rows = np.flatnonzero(which[:, turn] == k + 1)
+                own = rand.within().named(Key.STEP, name, occurrence).child(turn)
+                # Where no sample takes the branch, one row still says what the params look like.
+                some = rows if len(rows) else np.zeros(1, np.int64)
+                at = None if sizes is None else sizes[some] if len(rows) else np.full((1, 2), _LARGE)
+                drawn, ends = self.draw(k, turn, own.take(some), at, some, chosen)
+                for key, values in drawn.items():
+                    full = np.repeat(np.asarray(values)[:1], n, axis=0)
+                    if len(rows):
+                        full[rows] = values
+                    params[f"{turn}/{k}/{key}"] = full
+                if len(rows) and after is not None and ends is not None:
+                    after[rows] = ends
+                elif len(rows) and ends is None:
+                    after = None
+            sizes = after
+        return params, sizes
+
+    def dali_params(self, params: Params) -> list[str]:
+        found = []
+        for turn in range(self.rounds):
+            found.append(f"{turn}")
+            for k, branch in enumerate(self.branches):
+                head = f"{turn}/{k}/"
+                found += [head + key for key in branch.dali_params(part_of(params, head))]
+        return found
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        return self.turns(ops, image, params, range(self.rounds))
+
+    def turns(self, ops: Ops, image: Any, params: dict[str, Any], turns: range) -> Any:
+        """Some rounds, in DALI's operators."""
+        branches = [_form(branch) for branch in self.branches]
+        for turn in turns:
+            of = [part_of(params, f"{turn}/{k}/") for k in range(len(branches))]
+            image = switch(ops, params[f"{turn}"], branches, image, of)
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        return self.turns_host(image, params, range(self.rounds))
+
+    def turns_host(self, image: torch.Tensor, params: dict[str, Any], turns: range) -> torch.Tensor:
+        """Some rounds, in torch."""
+        for turn in turns:
+            if k := int(params[f"{turn}"]):
+                image = self.branches[k - 1].transform_host(image, **part_of(params, f"{turn}/{k - 1}/"))
+        return image
+
+
+def _form(branch: Transform) -> Branch:
+    def form(ops: Ops, image: Any, **params: Any) -> Any:
+        return branch.transform(ops, image, **params)
+
+    return form
