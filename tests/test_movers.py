@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.forms.image import move_on_host
+from torchdali.forms.volume import move_volume
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
 from torchdali.testing import assert_same_stream
@@ -411,6 +412,74 @@ def test_points(shape: tuple[int, ...]) -> None:
         assert torch.equal(v2.SanitizeKeyPoints()(points), points[torch.from_numpy(ours)])
 
 
+# Volumes
+
+CUBES = np.array([[5, 8, 12], [9, 7, 6], [4, 10, 10]])  # depth, height, width
+
+
+def volumes() -> list[Any]:
+    rng = np.random.default_rng(11)
+    return [rng.integers(1, 100, size, dtype=np.int16) for size in CUBES]
+
+
+@pytest.mark.parametrize("size", [(3, 4, 5), (4, 7, 6), 4])
+def test_random_crop_3d(size: Any) -> None:
+    """Windows are parts of the volumes, at every place."""
+    crop = np.broadcast_to(size, 3)
+    ours, starts = T.RandomCrop3d(size), set()
+    for seed in range(30):
+        params, after = ours.make_params(Rand(seed, 0, range(3)), CUBES)
+        assert after is not None and after.tolist() == [crop.tolist()] * 3
+        for i, volume in enumerate(volumes()):
+            z, y, x = params["start"][i].tolist()
+            starts.add((i, z, y, x))
+            part = volume[z : z + crop[0], y : y + crop[1], x : x + crop[2]]
+            assert part.shape == tuple(crop)
+            assert np.array_equal(move_volume(volume, ours.moves(params), i), part)
+            with_channels = move_volume(np.stack([volume, -volume]), ours.moves(params), i)
+            assert np.array_equal(with_channels, np.stack([part, -part]))
+    assert len(starts) > 20
+
+
+def test_crops_3d_of_small_volumes() -> None:
+    with pytest.raises(
+        ValueError, match=r"needs a volume of at least \(6, 6, 6\), got \(5, 8, 12\): write pad_if_needed"
+    ):
+        T.RandomCrop3d(6).make_params(Rand(0, 0, range(3)), CUBES)
+    ours = T.RandomCrop3d(6, pad_if_needed=True, fill={"volume": -7})
+    for seed in range(10):
+        params, _ = ours.make_params(Rand(seed, 0, range(3)), CUBES)
+        for i, volume in enumerate(volumes()):
+            padded = np.pad(volume, 6, constant_values=-7)
+            z, y, x = (params["start"][i] + 6).tolist()
+            moved = move_volume(volume, ours.moves(params), i)
+            assert np.array_equal(moved, padded[z : z + 6, y : y + 6, x : x + 6])
+            assert (moved == -7).sum() == 0 or (CUBES[i] < 6).any()
+
+
+def test_center_crop_3d() -> None:
+    """Each dimension as CenterCrop has it."""
+    ours = T.CenterCrop3d((6, 3, 8))
+    params, _ = ours.make_params(Rand(0, 0, range(3)), CUBES)
+    flat, _ = T.CenterCrop((3, 8)).make_params(Rand(0, 0, range(3)), CUBES[:, 1:])
+    deep, _ = T.CenterCrop((6, 3)).make_params(Rand(0, 0, range(3)), CUBES[:, :2])
+    assert np.array_equal(params["start"][:, 1:], flat["start"]) and np.array_equal(
+        params["start"][:, :2], deep["start"]
+    )
+
+
+def test_flips_of_volumes() -> None:
+    flips = [T.RandomDepthFlip(), T.RandomVerticalFlip(), T.RandomHorizontalFlip()]
+    for axis, ours in enumerate(flips):
+        params, _ = ours.make_params(Rand(3, 0, range(3)), CUBES)
+        assert sorted(set(params["flip"].tolist())) == [0, 1]
+        for i, volume in enumerate(volumes()):
+            wanted = np.flip(volume, axis) if params["flip"][i] else volume
+            assert np.array_equal(move_volume(volume, ours.moves(params), i), wanted)
+    with pytest.raises(TypeError, match="RandomDepthFlip moves volumes only, and the field is an image or a video"):
+        T.RandomDepthFlip().transform_host(torch.zeros(3, 4, 5), flip=1)
+
+
 # What all of them keep
 
 EXAMPLES: list[Mover] = [
@@ -548,6 +617,9 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: T.SanitizeKeyPoints("labels"), "labels_getter must be 'default' or None, got 'labels'"),
     (lambda: T.ConvertBoundingBoxFormat("xxyy"), "format must be one of 'xyxy', 'xywh', 'cxcywh', got 'xxyy'"),
     (lambda: T.ClampBoundingBoxes("some"), "clamping_mode must be auto, soft, hard or None, got 'some'"),
+    (lambda: T.RandomCrop3d((3, 4)), "size must be a positive int or (depth, height, width), got (3, 4)"),
+    (lambda: T.CenterCrop3d(0), "size must be a positive int or (depth, height, width), got 0"),
+    (lambda: T.RandomDepthFlip(-1), "p must be in [0, 1], got -1"),
     (lambda: T.FiveCrop(0), "size must be a positive int or (height, width), got 0"),
     (lambda: T.TenCrop(3, 1), "vertical_flip must be True or False, got 1"),
 ]

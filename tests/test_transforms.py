@@ -87,6 +87,7 @@ IN_TEST_MOVERS = {
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images
     *("SanitizeBoundingBoxes", "SanitizeKeyPoints"),
     *("FiveCrop", "TenCrop"),  # give several images
+    *("CenterCrop3d", "RandomCrop3d", "RandomDepthFlip"),  # move volumes
 }
 
 cases = pytest.mark.parametrize("transform", [case for several in EXAMPLES.values() for case in several], ids=repr)

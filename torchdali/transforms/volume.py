@@ -16,10 +16,7 @@ from .base import Mover, Params, is_integer, probability
 
 
 class VolumeMover(Mover):
-    """Base of the transforms that move volumes [D, H, W] and [C, D, H, W], and nothing else.
-
-    `make_params` takes sizes [N, 3]: depth, height and width.
-    """
+    """Base of the transforms that move volumes [D, H, W] and [C, D, H, W], and nothing else."""
 
     dims: ClassVar[int] = 3
 
