@@ -18,6 +18,7 @@ import torchdali as td
 from torchdali import transforms as T
 from torchdali.forms.image import move_on_host
 from torchdali.forms.volume import move_volume
+from torchdali.moves import Crop, fill_of
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
 from torchdali.testing import assert_same_stream
@@ -412,6 +413,23 @@ def test_points(shape: tuple[int, ...]) -> None:
         assert torch.equal(v2.SanitizeKeyPoints()(points), points[torch.from_numpy(ours)])
 
 
+def test_fills_by_kind() -> None:
+    """By words, or by torchvision's types; masks have their own fill unless it is named."""
+    fills: list[tuple[Any, Any, Any]] = [
+        (7, 7, 5),
+        (None, 0, 5),
+        ({"image": 7}, 7, 5),
+        ({"mask": 7}, 0, 7),
+        ({tv_tensors.Image: 7, tv_tensors.Mask: 8}, 7, 8),
+        ({tv_tensors.Image: 7, "others": 8}, 7, 8),
+        ({tv_tensors.Image: (1, 2, 3), "others": None}, (1, 2, 3), 5),
+    ]
+    for fill, image, mask in fills:
+        (move,) = T.Pad(1, fill).moves({"start": None, "shape": None})
+        assert isinstance(move, Crop)
+        assert fill_of(move.fill, "image") == image and fill_of(move.fill, "mask", 5) == mask
+
+
 # Volumes
 
 CUBES = np.array([[5, 8, 12], [9, 7, 6], [4, 10, 10]])  # depth, height, width
@@ -587,6 +605,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: T.Pad(-1), "padding must be 1, 2 or 4 integers, none negative, got -1"),
     (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode must be constant, edge, reflect or symmetric, got 'wrap'"),
     (lambda: T.Pad(1, fill="red"), "fill must be a number"),
+    (lambda: T.Pad(1, fill={"picture": 3}), "fill must name kinds, which are image, video, mask, volume, others, got"),
     (lambda: T.RandomZoomOut(side_range=(0.5, 2)), "side_range must have 1 <= low <= high <= inf, got (0.5, 2)"),
     (lambda: T.RandomZoomOut(p=2), "p must be in [0, 1], got 2"),
     (lambda: T.RandomIoUCrop(0.5, 0.3), "min_scale and max_scale must have 0 <= low <= high <= 1, got (0.5, 0.3)"),
