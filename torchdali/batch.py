@@ -11,17 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Kind = Literal["encoded", "image", "array", "number", "object"]
-"""The kind of a field.
+Held = Literal["encoded", "image", "array", "number", "object"]
+"""How a column holds a field's values; what they mean is the field's kind (`kinds.Kind`).
 
-    encoded   bytes of an image file, uint8 [n] each; decoded by the loader, it leaves as an image
+    encoded   bytes of a file, uint8 [n] each
     image     uint8 [H, W, C] each
     array     any numeric array each, of one dtype and number of dimensions; ragged ones leave padded
     number    one number per sample; leaves as a tensor [N]
     object    anything else, such as strings; leaves as a list
 """
 
-PIXELS = ("encoded", "image")  # the kinds that transforms act on
 Column = Sequence[Any] | NDArray[Any]  # one value per sample
 Columns = dict[str, Column]
 
@@ -87,9 +86,15 @@ def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.T
 
     Args:
         data: [N, *largest].
-        sizes: for each sample, the true sizes of the last dimensions.
+        sizes: for each sample, the true sizes of the padded dimensions.
     """
-    return [row[(..., *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+    before = (slice(None),) * (padded_dims(data.ndim, len(sizes[0]))[0] - 1) if len(sizes) else ()
+    return [row[(*before, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+
+
+def padded_dims(ndim: int, count: int) -> range:
+    """Tell which dimensions of a batch are padded: one is the first of the samples', several are the last ones."""
+    return range(1, 2) if count == 1 else range(ndim - count, ndim)
 
 
 class Padded(NamedTuple):
@@ -98,7 +103,8 @@ class Padded(NamedTuple):
     Attributes:
         data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
-            [N, C, H, W]; all dimensions for other arrays.
+            [N, C, H, W], and videos; the number of rows for boxes and what else has a row per object; all dimensions
+            for other arrays.
     """
 
     data: torch.Tensor
@@ -119,7 +125,7 @@ class Padded(NamedTuple):
     def mask(self) -> torch.Tensor:
         """bool [N, *padded dimensions]: True where `data` is a sample's, False where it is padding."""
         dims = self.sizes.shape[1]
-        extents = self.data.shape[-dims:]  # images pad their last two dimensions, arrays all but the first
+        extents = [self.data.shape[dim] for dim in padded_dims(self.data.ndim, dims)]
         mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
         for dim, extent in enumerate(extents):
             shape = [1] * (dims + 1)

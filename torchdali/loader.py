@@ -461,8 +461,16 @@ class DataLoader:
         if self._plan is None:
             options, source = self.options, self.source
             kind = torch.device(options.device).type if options.device is not None else _default_kind()
-            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
-            if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
+            plan = Plan(
+                self.transform,
+                source.kinds,
+                kind,
+                source.uniform,
+                options.ragged,
+                options.uniform,
+                source.doubts,
+            )
+            if self.options.engine == "pipeline" and plan.on_dali and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )

@@ -46,6 +46,8 @@ class Key(IntEnum):
     READER_SHARDS = 0x4EAE  # the permutation of a native reader's shards over the ranks
     CHILD = 0xC41D  # plus a number: the children of a `Rand`
     STEP = 0x57E9  # a step of a transform, by its name and occurrence, see `Rand.named`
+    VIEW = 0x51EE  # a view of a sample, by its name, see `Rand.branch`
+    SCENE = 0x5CE2  # a scene of a sample, by its name
     STREAM = 0x57EA  # the draws that a user gave a name, see `Rand.stream`
     COLLATE = 0xC011  # the global generators while a `collate_fn` runs
     BATCH = 0xBA7C  # a `batch_transform`: the global generators while it runs, and its `rand`
@@ -133,6 +135,12 @@ class Rand:
             occurrence: tells users of one name apart.
         """
         return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
+
+    def branch(self, key: Key, name: str) -> Self:
+        """Make the numbers of the same samples in another place, such as a view: what is named in it has its own."""
+        made = self.named(key, name)
+        made._root = made._keys
+        return made
 
     def stream(self, name: str) -> Self:
         """Make independent numbers by a name of your own, such as "geometry".

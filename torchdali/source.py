@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Columns, Kind, join
+from .batch import Columns, join
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
+from .kinds import Doubt, Kind
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -158,7 +159,7 @@ class Source:
 
     def uniform(self, name: str) -> bool | None:
         """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """Give the dtype of a field of arrays; None: each batch shows it."""
@@ -167,6 +168,11 @@ class Source:
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages; None where samples have no files."""
         return None
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return {}
 
     @property
     def empty(self) -> bool:

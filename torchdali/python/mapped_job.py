@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
-from ..batch import Kind
 from ..errors import leave_frame, let_through
+from ..kinds import Kind
 from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer

@@ -6,6 +6,7 @@ from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .mix import CutMix, MixUp
 from .resize import RandomResizedCrop, Resize
+from .views import Views
 
 __all__ = [
     "CenterCrop",
@@ -23,5 +24,6 @@ __all__ = [
     "Resize",
     "ToDtype",
     "Transform",
+    "Views",
     "traceable",
 ]
