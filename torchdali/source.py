@@ -7,6 +7,7 @@ random numbers) into columns.
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,10 +19,11 @@ import numpy as np
 import torch
 
 from .batch import Columns, join
+from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
-from .kinds import Doubt, Kind
+from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -201,7 +203,29 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self
+        return self if options.kinds is None else self.with_kinds(options.kinds)
+
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> Source:
+        """Give the same source with other kinds of fields, which its columns hold in the same way.
+
+        Raises:
+            ValueError: an unknown field, or a kind whose values are held in another way.
+        """
+        bound = copy.copy(self)
+        bound.kinds = {**self.kinds, **self._as_told(kinds)}
+        return bound
+
+    def _as_told(self, kinds: Mapping[str, AnyKind]) -> dict[str, Kind]:
+        found = {}
+        for name, told in resolve(kinds, list(self.kinds), "kinds").items():
+            natural = self.kinds[name].held
+            kind = found[name] = tell(told, natural)
+            if kind.held != natural:
+                raise ValueError(
+                    f"kinds can't make {told!r} of {name!r} here, which {type(self).__name__} reads as "
+                    f"{self.kinds[name]}: write kinds= at the dataset"
+                )
+        return found
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         """Make the order from a loader's `shuffle` and `sampler`.

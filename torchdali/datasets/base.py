@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -70,6 +71,11 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
         """The kind of each field."""
         return self._fields().kinds
+
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
+        bound = copy.copy(self)
+        bound._chosen = self._fields()._replace(kinds={**self.kinds, **self._as_told(kinds)})
+        return bound
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -183,6 +183,23 @@ def lists_in(sample: Any, path: Path = ()) -> dict[Path, int]:
     return found
 
 
+def count_values(sample: Any) -> int:
+    """Count the values in a sample, lists as one."""
+    paths: list[Path] = []
+    _walk(sample, (), paths.append)
+    return len(paths)
+
+
+def holds_dicts(sample: Any) -> bool:
+    """Whether dicts lie inside a sample: their keys may differ from sample to sample, as those of objects do."""
+    children = _children(sample, ())
+    return any(isinstance(child, Mapping) or holds_dicts_in(child) for child in (children or {}).values())
+
+
+def holds_dicts_in(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(isinstance(part, Mapping) for part in value)
+
+
 def _is_data(value: Any) -> bool:
     return isinstance(value, (torch.Tensor, np.ndarray)) or isinstance(value, (bool, int, float, complex, np.generic))
 

@@ -24,7 +24,7 @@ from .pools import Pools, WorkerOptions
 from .sample import NO_SAMPLE, Description, Structure
 
 TRIES = 10  # samples at the start of a pass, until one can be described
-SPREAD = 16  # parts of the epoch that are tried after them
+SPREAD = 91  # parts of the epoch that are tried after them
 
 
 class PythonSource(Source):
@@ -96,6 +96,9 @@ class PythonSource(Source):
             )
         bound = copy.copy(self)
         bound._warned = set()
+        if options.kinds is not None:
+            bound._kinds = {**self._kinds, **{name: as_kind(kind) for name, kind in options.kinds.items()}}
+            bound._description = None
         transformed = options.transform is not None or self.transform is not None
         bound.collating = Collating.of(options, transformed or not self.collates)
         if bound.collating is not None:
