@@ -163,6 +163,10 @@ class Source:
         """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
         return self.kinds[name].held == "number"
 
+    def settled(self, name: str) -> bool | None:
+        """Tell whether a field leaves as one tensor in every batch; None: the first batch decides."""
+        return self.uniform(name)
+
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """Give the dtype of a field of arrays; None: each batch shows it."""
         return None
