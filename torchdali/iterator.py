@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from .batch import BadSample, Collated, Padded, map_leaves
+from .batch import BadSample, Collated, map_leaves
 from .engine.run import Run
 from .errors import forget_frames, let_through
 from .forming import Forming
@@ -140,7 +140,7 @@ class LoaderIterator:
             raise work.error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
         if opened.pin and not opened.form.calls:
-            batch = {name: _pinned(value) for name, value in batch.items()}
+            batch = _mapped(batch, _pinned)
         _hand_over(batch)
         marked = "valid" in batch
         # Before the position moves: where a function of the user raises, the batch was not handed over.
@@ -210,38 +210,23 @@ def _pull(opened: OpenPass) -> Any:
         return error
 
 
+def _mapped(batch: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
+    """Apply a function to all tensors of a batch, wherever they are in it."""
+    return {
+        name: value.map(function) if isinstance(value, Collated) else map_leaves(value, function)
+        for name, value in batch.items()
+    }
+
+
 def _pinned(value: Any) -> Any:
-    if isinstance(value, Padded):
-        return Padded(*map(_pinned, value))
-    if isinstance(value, Collated):
-        return value.map(_pinned)
-    if _views(value):
-        return (
-            {key: _pinned(view) for key, view in value.items()} if isinstance(value, dict) else [*map(_pinned, value)]
-        )
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
 
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
-    for value in batch.values():
-        if isinstance(value, Collated):
-            if torch.cuda.is_available():
-                value.map(_record)
-            continue
-        views = (value.values() if isinstance(value, dict) else value) if _views(value) else [value]
-        for view in views:
-            for tensor in view if isinstance(view, Padded) else (view,):
-                _record(tensor)
-
-
-def _views(value: Any) -> bool:
-    """Whether a field holds the batches of several views."""
-    some = (
-        next(iter(value.values() if isinstance(value, dict) else value), None) if type(value) in (list, dict) else None
-    )
-    return isinstance(some, (torch.Tensor, Padded))
+    if torch.cuda.is_available():
+        _mapped(batch, _record)
 
 
 def _record(value: Any) -> Any:

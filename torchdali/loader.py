@@ -470,7 +470,7 @@ class DataLoader:
                 self.transform,
                 source.kinds,
                 kind,
-                source.uniform,
+                source.uniform if self._apart else source.settled,
                 options.ragged,
                 options.uniform,
                 source.doubts,
@@ -588,6 +588,11 @@ class DataLoader:
             padded=self.pad_last,
             ranks=shard.world_size,
         )
+
+    @property
+    def _apart(self) -> bool:
+        """Whether batches are taken apart into samples, so that it is no matter how they are padded."""
+        return self.options.output == "list" or self.options.collate_fn is not None
 
     @property
     def _form(self) -> Callable[[dict[str, Any]], Any]:
