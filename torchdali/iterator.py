@@ -13,10 +13,11 @@ import torch
 
 from .batch import BadSample, Collated, Padded
 from .engine.run import Run
-from .errors import forget_frames, let_through
+from .errors import TooManyBadSamplesError, forget_frames, let_through
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
+LAST = 5  # bad samples in the error of too many
 STATE = "loader_state"
 """The key of a batch's state, where it is asked for."""
 
@@ -49,6 +50,7 @@ class OpenPass:
         form: puts a batch's fields into the user's form.
         state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
+        most_bad: the number of bad samples that the pass may meet; None: any number.
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
         ends_unseen: the last batch is not known before the source ends.
@@ -63,6 +65,7 @@ class OpenPass:
     form: Callable[[dict[str, Any]], Any]
     state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
+    most_bad: int | None
     timeout: float | None
     pin: bool
     ends_unseen: bool
@@ -87,6 +90,7 @@ class LoaderIterator:
         self._told: ToldPass | None = None
         self._ahead: Any = None  # the work after the last one, or what came instead
         self._position = Position()
+        self._bad: dict[int, BadSample] = {}  # that this pass has met
         self._finalizer: weakref.finalize[..., Any] | None = None  # closes the run
         self._pid = os.getpid()
 
@@ -134,6 +138,7 @@ class LoaderIterator:
             opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
+        self._count_bad(opened, work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
             raise work.error
@@ -155,6 +160,28 @@ class LoaderIterator:
                 raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
             formed[STATE] = opened.state(self._position)
         return formed
+
+    def _count_bad(self, opened: OpenPass, bad: list[BadSample]) -> None:
+        """Count bad samples, each once.
+
+        Raises:
+            TooManyBadSamplesError: there are more than the pass may meet; it has ended.
+        """
+        if opened.most_bad is None or not bad:
+            return
+        self._bad |= {one.index: one for one in bad}
+        if len(self._bad) <= opened.most_bad:
+            return
+        self._close()
+        last = list(self._bad.values())[-LAST:]
+        reasons = "".join(f"\n  {one.stage} failed for {_name(one)}: {one.reason:.200}" for one in last)
+        raise TooManyBadSamplesError(
+            f"this pass has met {len(self._bad)} bad samples, and max_bad_samples allows {opened.most_bad}; the last "
+            f"are:{reasons}\n"
+            "is a disk or a part of the dataset damaged?  `torchdali check PATH` names all bad files, and exclude= "
+            "leaves them out.  The loader's state stands before this batch: to go on with it, load the state "
+            "into a loader with a larger max_bad_samples= (None: no limit)"
+        )
 
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""
@@ -187,6 +214,10 @@ class LoaderIterator:
     def _close(self) -> None:
         if self._finalizer is not None:
             self._finalizer()
+
+
+def _name(bad: BadSample) -> str:
+    return f"sample {bad.index}" + (f" ({bad.path})" if bad.path else "")
 
 
 def _pull(opened: OpenPass) -> Any:
