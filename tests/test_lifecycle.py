@@ -13,6 +13,7 @@ import textwrap
 import threading
 import weakref
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -160,6 +161,27 @@ def test_a_loader_error_that_is_kept_keeps_no_threads(own_folder):
     except td.BadSampleError as error:
         kept.append(error)
     assert kept[0].__cause__ is not None and all_threads_end()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_iterables_error_keeps_no_threads_in_dalis_pipeline(folder, prefetch):
+    """The pipeline's callback still knows the work; no garbage collection could see through it."""
+    files = [np.fromfile(path, np.uint8) for path in sorted(folder.rglob("*.jpg"))[:4]]
+
+    class Failing(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            for data in files:
+                yield {"image": data}
+            raise OSError("the stream is gone")
+
+    def train():
+        source = td.IterableSource(Failing(), kinds={"image": "encoded"})
+        for _ in td.DataLoader(source, 2, device="cpu", transform=T.RandomCrop(8), prefetch_factor=prefetch):
+            pass
+
+    with pytest.raises(OSError, match="the stream is gone"):
+        train()
+    assert not our_threads()
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -141,7 +141,9 @@ class LoaderIterator:
         self._count_bad(opened, work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
-            raise work.error
+            # The stages, and DALI's pipeline, still know the work: by its traceback the error would hold the caller.
+            error, work.error, work.failed = work.error, None, None
+            raise error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
         if opened.pin:
             batch = {name: _pinned(value) for name, value in batch.items()}
