@@ -176,8 +176,9 @@ def test_an_iterables_error_keeps_no_threads_in_dalis_pipeline(folder, prefetch)
 
     def train():
         source = td.IterableSource(Failing(), kinds={"image": "encoded"})
-        for _ in td.DataLoader(source, 2, device="cpu", transform=T.RandomCrop(8), prefetch_factor=prefetch):
-            pass
+        batches = iter(td.DataLoader(source, 2, device="cpu", transform=T.RandomCrop(8), prefetch_factor=prefetch))
+        while True:  # the traceback's frame has the iterator
+            next(batches)
 
     with pytest.raises(OSError, match="the stream is gone"):
         train()
