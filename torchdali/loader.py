@@ -532,7 +532,7 @@ class DataLoader:
             state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             most_bad=options.most_bad(self._samples_of(shard)),
-            timeout=None if self.source.watched else options.timeout or None,
+            timeout=options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
             padded=self.pad_last,
