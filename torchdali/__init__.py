@@ -31,6 +31,7 @@ from .errors import (
     ReaderError,
     SharedMemoryError,
     StateMismatchError,
+    TooManyBadSamplesError,
     TorchDaliError,
     TransformError,
     WorkerDiedError,
@@ -86,7 +87,11 @@ __all__ = [
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",
+<<<<<<< HEAD
     "TokenWindows",
+=======
+    "TooManyBadSamplesError",
+>>>>>>> faults
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",

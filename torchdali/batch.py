@@ -138,13 +138,13 @@ class Padded(NamedTuple):
 
 
 class BadSample(NamedTuple):
-    """A sample that failed, and its substitute: an entry of `DataLoader.bad_samples`."""
+    """A sample that failed, and its substitute, if it has one: an entry of `DataLoader.bad_samples`."""
 
     index: int  # type: ignore[assignment]  # hides tuple's method of this name
     path: str | None
     stage: str
     reason: str
-    substitute: int | None  # the index that took its place, None where the error was raised
+    substitute: int | None  # the index that took its place; None: it was left out, or its error was raised
 
 
 def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:

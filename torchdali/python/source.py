@@ -91,10 +91,10 @@ class PythonSource(Source):
             raise ValueError(
                 f"{type(self).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
             )
-        if self.endless and options.on_bad_sample != "raise":
+        if self.endless and options.on_bad_sample == "substitute":
             raise ValueError(
-                f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
-                "and let the code that makes the samples choose"
+                f"{type(self).__name__} has no other sample to take by its index: write on_bad_sample='skip', which "
+                "leaves out what can't be decoded or transformed, or let the code that makes the samples choose"
             )
         bound = copy.copy(self)
         bound._warned = set()

@@ -5,7 +5,7 @@ from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Compose, Transform
 from .blur import GaussianBlur
-from .channels import Grayscale, RGB, RandomChannelPermutation, RandomGrayscale
+from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
@@ -19,7 +19,13 @@ from .jpeg import JPEG
 from .levels import RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize
 from .mix import CutMix, MixUp
 from .noise import GaussianNoise
-from .objects import ClampBoundingBoxes, ClampKeyPoints, ConvertBoundingBoxFormat, SanitizeBoundingBoxes, SanitizeKeyPoints
+from .objects import (
+    ClampBoundingBoxes,
+    ClampKeyPoints,
+    ConvertBoundingBoxFormat,
+    SanitizeBoundingBoxes,
+    SanitizeKeyPoints,
+)
 from .pad import Pad, RandomZoomOut
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
@@ -30,6 +36,8 @@ from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
+    "JPEG",
+    "RGB",
     "AugMix",
     "AutoAugment",
     "CenterCrop",
@@ -48,11 +56,9 @@ __all__ = [
     "Grayscale",
     "GridMask",
     "Identity",
-    "JPEG",
     "MixUp",
     "Normalize",
     "Pad",
-    "RGB",
     "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
