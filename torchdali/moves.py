@@ -176,8 +176,8 @@ def check_flat(move: Move, word: str) -> None:
     """
     if isinstance(move, Crop3d) or (isinstance(move, Flip) and move.axis == -1):
         raise ValueError(
-            f"a {word} has no depth, and {type(move).__name__} moves it: write kinds.Volume() for labels [D, H, W], and "
-            'scene="other" in the kind of what shows another place'
+            f"a {word} has no depth, and {type(move).__name__} moves it: write kinds.Volume() for labels [D, H, W], "
+            'and scene="other" in the kind of what shows another place'
         )
 
 
