@@ -26,11 +26,7 @@ GROUPS = {
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
-<<<<<<< HEAD
-    "source": "batch_function options source samples collate buffers prefetch listeners",
-=======
-    "source": "options source collate buffers prefetch watchdog listeners",
->>>>>>> faults
+    "source": "batch_function options source samples collate buffers prefetch watchdog listeners",
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",

@@ -87,11 +87,8 @@ __all__ = [
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",
-<<<<<<< HEAD
     "TokenWindows",
-=======
     "TooManyBadSamplesError",
->>>>>>> faults
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",

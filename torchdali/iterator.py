@@ -13,12 +13,8 @@ import torch
 
 from .batch import BadSample, Collated, map_leaves
 from .engine.run import Run
-<<<<<<< HEAD
-from .errors import forget_frames, let_through
-from .forming import Forming
-=======
 from .errors import TooManyBadSamplesError, forget_frames, let_through
->>>>>>> faults
+from .forming import Forming
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
@@ -170,7 +166,6 @@ class LoaderIterator:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         return formed
 
-<<<<<<< HEAD
     @staticmethod
     def _put_state(formed: Any, state: dict[str, Any]) -> None:
         """Put the state that belongs to a batch beside it."""
@@ -179,7 +174,7 @@ class LoaderIterator:
         if STATE in formed:
             raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
         formed[STATE] = state
-=======
+
     def _count_bad(self, opened: OpenPass, bad: list[BadSample]) -> None:
         """Count bad samples, each once.
 
@@ -201,7 +196,6 @@ class LoaderIterator:
             "leaves them out.  The loader's state stands before this batch: to go on with it, load the state "
             "into a loader with a larger max_bad_samples= (None: no limit)"
         )
->>>>>>> faults
 
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""

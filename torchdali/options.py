@@ -24,13 +24,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Engine = Literal["auto", "eager", "pipeline", "debug"]
-<<<<<<< HEAD
 Output = Literal["tuple", "dict", "list"] | Callable[[dict[str, Any]], Any]
-OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
-=======
-Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "skip", "substitute"] | Callable[[BadSample], "str | int"]
->>>>>>> faults
 
 ELSEWHERE = {
     "pin_memory_device": "batches arrive on the loader's device: write device=",
@@ -189,16 +184,12 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
-<<<<<<< HEAD
-        if self.with_state and self.output != "dict" and self.collate_fn is None and self.batch_transform is None:
-=======
         if self.pad_last and self.on_bad_sample == "skip":
             raise ValueError(
                 "pad_last=True fills batches up, and on_bad_sample='skip' makes them smaller: write "
                 "on_bad_sample='substitute', whose rows valid marks"
             )
-        if self.with_state and self.output != "dict":
->>>>>>> faults
+        if self.with_state and self.output != "dict" and self.collate_fn is None and self.batch_transform is None:
             raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
