@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdali.forms import image, video
+from torchdali.forms import image
 from torchdali.forms.boxes import move_boxes
 from torchdali.forms.mask import move_mask
 from torchdali.forms.points import move_points
@@ -66,7 +66,7 @@ def test_nothing_else_has_depths():
             "box": lambda move: move_boxes(Ragged.of([np.zeros((1, 4))]), "xyxy", sizes, [move]),
             "point": lambda move: move_points(Ragged.of([np.zeros((1, 2))]), sizes, [move]),
             "image": lambda move: image.move_on_host(torch.zeros(3, 4, 4), move),
-            "video": lambda move: video.move_on_host(torch.zeros(2, 3, 4, 4), move),
+            "video": lambda move: image.move_on_host(torch.zeros(2, 3, 4, 4), move),
         }.items():
             with pytest.raises(ValueError, match=rf"a {word} has no depth, and {type(move).__name__} moves it"):
                 form(move)

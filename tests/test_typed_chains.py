@@ -305,3 +305,37 @@ def test_a_sample_is_the_same_in_any_batch_and_engine(recipe: str) -> None:
             assert torch.equal(image, first[index][0]), options
             for name, value in target.items():
                 np.testing.assert_array_equal(np.asarray(value), np.asarray(first[index][1][name]), err_msg=name)
+
+
+class Clips:
+    """Three frames each."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        rng = np.random.default_rng(index)
+        height, width = rng.integers(40, 60, 2).tolist()
+        return {"clip": rng.integers(0, 256, (3, height, width, 3)).astype(np.uint8), "label": index}
+
+
+def test_clips_are_cropped_and_flipped_alike_in_dali_and_on_the_host() -> None:
+    """A function after the steps makes DALI run them; engines on the host take torchvision's kernels."""
+    steps = [T.RandomCrop(32, padding=6, fill={"video": 9}), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]
+
+    made = [
+        loader(Clips(), steps, kinds={"clip": "video"}, output="dict"),
+        loader(Clips(), [*steps, lambda sample, rand: sample], kinds={"clip": "video"}, output="dict"),
+        loader(
+            Clips(),
+            [*steps, T.traceable(lambda sample, rand, ops: sample)],
+            kinds={"clip": "video"},
+            output="dict",
+            engine="pipeline",
+        ),
+    ]
+    for one, *others in zip(*made):
+        assert one["clip"].shape[1:] == (3, 3, 32, 32)
+        assert 9 in one["clip"]
+        for other in others:
+            np.testing.assert_array_equal(one["clip"].numpy(), other["clip"].numpy())
