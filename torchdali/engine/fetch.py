@@ -14,11 +14,11 @@ from ..batch import Columns
 from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
-from ..formats.image import make_readable
+from ..formats.image import check_header, check_orientation, make_readable
 from ..kinds import Image, Mask
 from ..moves import Sizes
 from ..order import Rows, Step
-from ..pillow import decode_mask
+from ..pillow import decode_mask, transcode
 from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
@@ -114,6 +114,22 @@ class Fetcher:
             self._show(work)
         for name in plan.inputs:
             work.columns[name] = writable(work.columns[name])
+
+    def check_file(self, name: str, data: NDArray[np.uint8]) -> None:
+        """Look into the header of an image file.
+
+        Raises:
+            ValueError: it promises too many pixels, or an orientation that annotations may not know.
+        """
+        kind = self.plan.kinds[name]
+        assert isinstance(kind, Image)
+        check_header(data, self.max_pixels)
+        check_orientation(data, kind.exif, self._annotated(kind))
+
+    def transcode(self, name: str, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Make a file of the pixels that Pillow decodes; errors are Pillow's."""
+        kind = self.plan.kinds[name]
+        return transcode(data, self.max_pixels, not (isinstance(kind, Image) and kind.exif is False))
 
     def _annotated(self, kind: Image) -> bool:
         """Whether something lies in the picture that counts the file's own rows and columns."""
