@@ -125,6 +125,10 @@ EXACT = {
     "applied always": v2.Compose([v2.RandomApply([v2.ToImage(), v2.Resize(64)], p=1.0)]),
     "applied never": v2.Compose([v2.RandomApply([v2.AutoAugment()], p=0.0), v2.ToImage()]),
     "the only choice": v1.Compose([v1.RandomChoice([v1.CenterCrop(50), v1.CenterCrop(60)], p=[0, 1]), v1.ToTensor()]),
+    "v1 padded": v1.Compose([v1.Pad((3, 7), (9, 8, 7)), v1.CenterCrop(60), v1.ToTensor()]),
+    "v2 turned": v2.Compose([v2.ToImage(), v2.RandomRotation((33, 33), "bilinear", expand=True, fill=7)]),
+    "v2 affine": v2.Compose([v2.ToImage(), v2.RandomAffine((33, 33), scale=(0.7, 0.7), shear=(5, 5))]),
+    "v2 shortest": v2.Compose([v2.ToImage(), v2.RandomShortestSize(40, 50)]),
     "one order": v1.Compose([v1.RandomOrder([v1.CenterCrop(50)]), v1.ToTensor()]),
 }
 
@@ -153,6 +157,8 @@ RESIZED = {
     "v1 nearest": (v1.Compose([v1.Resize((100, 100), InterpolationMode.NEAREST), v1.ToTensor()]), 255, 2),
     "v1 contrast": (v1.Compose([v1.ColorJitter(contrast=(1.3, 1.3)), v1.ToTensor()]), 1, 0.5),
     "v1 saturation": (v1.Compose([v1.ColorJitter(saturation=(0.3, 0.3)), v1.ToTensor()]), 1, 1),
+    "v1 turned": (v1.Compose([v1.RandomRotation((33, 33), fill=9), v1.ToTensor()]), 255, 2),
+    "v1 affine": (v1.Compose([v1.RandomAffine((33, 33), scale=(0.7, 0.7)), v1.ToTensor()]), 255, 2),
     "v1 grey": (v1.Compose([v1.Grayscale(3), v1.ToTensor()]), 1, 1),
     "v1 hue": (v1.Compose([v1.ColorJitter(hue=(0.1, 0.1)), v1.ToTensor()]), 20, 1),
 }
@@ -212,6 +218,20 @@ def test_each_parameter_arrives():
         assert step.padding in ((4,), (4, 4, 4, 4)) and step.padding_mode == "reflect"
         pad = module.Compose([module.Pad((2, 3), fill=7, padding_mode="edge"), module.RandomCrop(32)])
         assert steps_of(pad) == [T.RandomCrop((32, 32), (2, 3), False, 7, "edge")]
+        pad = module.Compose([module.Pad((2, 3)), module.RandomCrop(32, pad_if_needed=True)])
+        assert steps_of(pad) == [T.Pad((2, 3)), T.RandomCrop((32, 32), None, True)]
+        rotation = module.RandomRotation(7, InterpolationMode.BILINEAR, True, (3, 4), (1, 2, 3))
+        assert steps_of(rotation) == [T.RandomRotation((-7, 7), "bilinear", True, (3, 4), (1, 2, 3))]
+        affine = module.RandomAffine(7, (0.1, 0.2), (1, 2), (3, 4, 5, 6), fill=8)
+        assert steps_of(affine) == [T.RandomAffine((-7, 7), (0.1, 0.2), (1, 2), (3, 4, 5, 6), fill=8)]
+        perspective = module.RandomPerspective(0.3, 0.4, fill=5)
+        assert steps_of(perspective) == [T.RandomPerspective(0.3, 0.4, fill=5)]
+        (step,) = steps_of(module.ElasticTransform([1.0, 2.0], 3.0))
+        assert (step.alpha, step.sigma, step.interpolation) == ((1, 2), (3, 3), "bilinear")
+    assert steps_of(v2.RandomZoomOut((1, 2, 3), (2, 3), 0.4)) == [T.RandomZoomOut((1, 2, 3), (2, 3), 0.4)]
+    assert steps_of(v2.RandomResize(20, 30)) == [T.RandomResize(20, 30)]
+    assert steps_of(v2.RandomShortestSize(20, 30)) == [T.RandomShortestSize((20,), 30)]
+    assert steps_of(v2.ScaleJitter((20, 30), (1, 2))) == [T.ScaleJitter((20, 30), (1, 2))]
     (step,) = steps_of(v2.RandomCrop(32, (5, 6)))
     assert step.padding == (5, 6, 5, 6)
     by_kind = v2.RandomCrop(32, 4, fill={Image.Image: 5, tv_tensors.Image: 6, "others": 7})
@@ -318,14 +338,23 @@ TRANSLATED = {
     "CenterCrop": [8],
     "ColorJitter": [0.5],
     "ConvertImageDtype": [torch.float32],
+    "ElasticTransform": [],
     "GaussianBlur": [3],
     "Grayscale": [3],
     "Normalize": [MEAN, STD],
+    "Pad": [4],
+    "RandomAffine": [(-10, 20)],
     "RandomCrop": [8],
     "RandomHorizontalFlip": [],
+    "RandomPerspective": [],
+    "RandomResize": [20, 40],
     "RandomResizedCrop": [8],
+    "RandomRotation": [(-10, 20)],
+    "RandomShortestSize": [[20, 30]],
     "RandomVerticalFlip": [],
+    "RandomZoomOut": [],
     "Resize": [8],
+    "ScaleJitter": [(20, 30)],
     "ToDtype": [torch.float32],
     "ToTensor": [],
 }
@@ -333,17 +362,14 @@ REFUSED = {
     "AugMix": [],
     "AutoAugment": [],
     "CutMix": [],
-    "ElasticTransform": [],
     "FiveCrop": [8],
     "GaussianNoise": [],
     "JPEG": [(50, 90)],
     "Lambda": [lambda image: image],
     "LinearTransformation": [torch.eye(3), torch.zeros(3)],
     "MixUp": [],
-    "Pad": [4],
     "RandAugment": [],
     "RandomAdjustSharpness": [2],
-    "RandomAffine": [(-10, 20)],
     "RandomApply": [[nn.Identity(), v1.CenterCrop(8)]],
     "RandomAutocontrast": [],
     "RandomChannelPermutation": [],
@@ -354,17 +380,11 @@ REFUSED = {
     "RandomInvert": [],
     "RandomIoUCrop": [],
     "RandomOrder": [[v1.CenterCrop(8), v1.RandomVerticalFlip()]],
-    "RandomPerspective": [],
     "RandomPhotometricDistort": [],
     "RandomPosterize": [3],
-    "RandomResize": [20, 40],
-    "RandomRotation": [(-10, 20)],
-    "RandomShortestSize": [[20, 30]],
     "RandomSolarize": [100],
-    "RandomZoomOut": [],
     "SanitizeBoundingBoxes": [],
     "SanitizeKeyPoints": [],
-    "ScaleJitter": [(20, 30)],
     "TenCrop": [8],
     "Transform": [],
     "TrivialAugmentWide": [],
@@ -514,8 +534,7 @@ def test_all_problems_are_listed_at_once():
         (v2.Compose([v2.ToImage(), v2.ToDtype({tv_tensors.Mask: torch.int64})]), "no dtype for Image"),
         (v1.Resize(8, InterpolationMode.BOX), "interpolation must be one of"),
         (v1.Grayscale(), "num_output_channels=3"),
-        (v1.Compose([v1.Pad(4), v1.CenterCrop(32)]), "directly before a RandomCrop"),
-        (v1.Compose([v1.Pad(4), v1.RandomCrop(32, padding=2)]), "directly before a RandomCrop"),
+        (v1.RandomRotation(9, InterpolationMode.BICUBIC), "interpolation must be nearest or bilinear"),
         (v2.RandomApply([v2.ToImage()], p=0.5), "bernoulli"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
         (torch.jit.ScriptModule(), "write what it does as a function"),

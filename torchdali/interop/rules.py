@@ -11,6 +11,7 @@ import torch
 from .. import transforms as T
 from ..transforms.base import Transform
 from .advice import advice
+from .geometry import GEOMETRY
 from .picture import Picture
 
 
@@ -57,15 +58,11 @@ def _random_crop(t: Any, at: Picture) -> list[Transform]:
     return [T.RandomCrop(_size(t.size), padding, t.pad_if_needed, at.fill(t.fill), t.padding_mode)]
 
 
-def padded_crop(pad: Any, crop: T.RandomCrop, at: Picture) -> T.RandomCrop:
-    """Join a Pad and the RandomCrop after it into one RandomCrop.
-
-    Raises:
-        ValueError: the crop has a padding of its own.
-    """
+def padded_crop(pad: T.Pad, crop: T.RandomCrop) -> T.RandomCrop | None:
+    """Join a Pad and the RandomCrop after it into one RandomCrop; None: the crop has a padding of its own."""
     if crop.padding is not None or crop.pad_if_needed:
-        raise ValueError("the crop has a padding of its own")
-    return T.RandomCrop(crop.size, numbers(pad.padding), False, at.fill(pad.fill), pad.padding_mode)
+        return None
+    return T.RandomCrop(crop.size, numbers(pad.padding), False, pad.fill, pad.padding_mode)
 
 
 def _horizontal_flip(t: Any, _: Picture) -> list[Transform]:
@@ -205,4 +202,5 @@ RULES: dict[str | None, Callable[[Any, Picture], list[Transform]]] = {
     "ToPILImage": _to_pil_image,
     "ToPureTensor": _to_pure_tensor,
     "ToTensor": _to_tensor,
+    **GEOMETRY,
 }

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from ..batch import Held
-from ..fields import resolve_names
+from ..checks import resolve
+from ..formats.image import own_size
 from ..kinds import (
     ARRAY,
     ENCODED,
@@ -70,7 +71,7 @@ def find_kinds(seen: Sequence[Seen], told: Mapping[str, AnyKind]) -> tuple[dict[
         ValueError: `told` names no field, or several.
     """
     names = {one.name: one for one in seen}
-    given = {name: told_kind(kind, names[name].held) for name, kind in resolve_names(told, list(names)).items()}
+    given = {name: told_kind(kind, names[name].held) for name, kind in resolve(told, list(names), "kinds").items()}
     shown = {one.name: kind for one in seen if (kind := typed(one.value)) is not None}
     kinds = {one.name: given.get(one.name) or shown.get(one.name) or WORDS[one.held] for one in seen}
     doubts = {one.name: doubt for one in seen if (doubt := _doubt(one, seen, kinds, {*given, *shown})) is not None}
@@ -128,7 +129,13 @@ def _first_of(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind]) -> boo
 
 
 def _size(value: Any) -> tuple[int, int] | None:
-    """Give height and width of a decoded image."""
+    """Give height and width of an image, or of an image file."""
+    if isinstance(value, (bytes, bytearray, memoryview)) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        try:
+            height, width, _ = own_size(np.frombuffer(value, np.uint8))
+            return height, width
+        except (OSError, ValueError):
+            return None  # it is damaged, and fails when it is decoded
     if hasattr(value, "height") and hasattr(value, "width"):
         return int(value.height), int(value.width)
     shape = tuple(getattr(value, "shape", ()))

@@ -33,6 +33,7 @@ from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
 from .values import Normalize, ToDtype
 from .views import Views
+from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
     "JPEG",
@@ -40,6 +41,7 @@ __all__ = [
     "AugMix",
     "AutoAugment",
     "CenterCrop",
+    "CenterCrop3d",
     "ClampBoundingBoxes",
     "ClampKeyPoints",
     "ColorJitter",
@@ -65,6 +67,8 @@ __all__ = [
     "RandomChannelPermutation",
     "RandomChoice",
     "RandomCrop",
+    "RandomCrop3d",
+    "RandomDepthFlip",
     "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
