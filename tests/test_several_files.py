@@ -318,5 +318,5 @@ def test_resumes_exactly_on_any_ranks(lists: Lists) -> None:
 
 def test_a_damaged_mask_is_a_bad_sample(lists: Lists) -> None:
     truncate_file(lists.masks[5], 0.7)
-    with pytest.raises(td.BadSampleError, match=r"sample 5 \(.*image/05\.png\)"):
+    with pytest.raises(td.BadSampleError, match=r"sample 5 \(.*image/05\.png\): the file of 'mask' can't be decoded"):
         list(make_loader(lists, shuffle=False))
