@@ -137,6 +137,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         """Look at the first sample for fields whose kinds nobody told, and for those that belong to the boxes in it."""
         from ..python.schema import Seen, find_kinds  # it is in a package that needs this module
 
+        self._doubts = {}
         own = {name: kind for name, kind in self.kinds.items() if name not in BESIDE}
         asked = [name for name in own if name not in self._told and own[name].held in ("encoded", "image", "array")]
         pictures = [name for name, kind in own.items() if isinstance(kind, (Image, Boxes))]
