@@ -45,7 +45,12 @@ def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixel
             raise ValueError(f"{name!r} holds outlines, which need the size of the image beside them")
         return draw_polygons(objects, begin[i].tolist(), moves, i)
     assert isinstance(kind, Mask)
-    mask: NDArray[Any] = np.asarray(decode_mask(value, max_pixels) if kind.encoded and np.ndim(value) == 1 else value)
+    mask: NDArray[Any] = np.asarray(value)
+    if kind.encoded and mask.ndim == 1:
+        try:
+            mask = decode_mask(mask, max_pixels)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"the file of {name!r} can't be decoded: {error}") from error
     size = None if begin is None else tuple(begin[i].tolist())
     if kind.group and not len(mask):  # no objects: of this image's size
         mask = np.zeros((0, *(size or mask.shape[1:])), mask.dtype)
