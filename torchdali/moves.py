@@ -30,10 +30,14 @@ _FILLED = ("image", "video", "mask", "volume", "others")
 
 
 def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
-    """Give the fill of a kind: masks and the like have their own unless the dict names them."""
+    """Give the fill of a kind: masks and the like have their own unless the dict names them.
+
+    Images and videos have one fill, by whichever of the two words.
+    """
+    words = ("image", "video") if word in ("image", "video") else (word,)
     if isinstance(fill, Mapping):
         named = {_word(key): value for key, value in fill.items()}
-        value = named.get(word, named.get("others"))
+        value = next((named[key] for key in (*words, "others") if key in named), None)
         return default if value is None else value
     return default if fill is None or word not in ("image", "video") else fill
 
@@ -166,6 +170,19 @@ class Warp:
 
 
 Move: TypeAlias = "Crop | Crop3d | Resize | Flip | Affine | Warp"
+
+
+def check_flat(move: Move, word: str) -> None:
+    """Raise if a move goes into depths, which volumes alone have.
+
+    Raises:
+        ValueError: it does.
+    """
+    if isinstance(move, Crop3d) or (isinstance(move, Flip) and move.axis == -1):
+        raise ValueError(
+            f"a {word} has no depth, and {type(move).__name__} moves it: write kinds.Volume() for labels [D, H, W], "
+            'and scene="other" in the kind of what shows another place'
+        )
 
 
 def check_fill(fill: Fill) -> None:
