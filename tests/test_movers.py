@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -11,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -703,10 +705,30 @@ def test_five_and_ten_crops(flip: bool | None) -> None:
         next(iter(loader(T.FiveCrop((31, 200)), {"image": images})))
 
 
-class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
-    """Images with boxes, a mask for each, and labels."""
+@pytest.mark.parametrize("transform", [T.RandomIoUCrop(), T.SanitizeBoundingBoxes()], ids=repr)
+def test_what_needs_boxes_says_so(transform: Any) -> None:
+    name = type(transform).__name__
+    with pytest.raises(
+        ValueError, match=f"{name} acts on boxes, and the dataset has none: image; where they are plain"
+    ):
+        loader(transform, {"image": arrays()})
 
-    def __init__(self) -> None:
+
+def png(image: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
+    """Images with boxes, a mask for each, and labels.
+
+    Args:
+        encoded: images are PNG files.
+    """
+
+    def __init__(self, encoded: bool = False) -> None:
+        self.encoded = encoded
         rng = np.random.default_rng(10)
         self.images = arrays()
         self.boxes = boxes_in(rng, np.array([image.shape[:2] for image in self.images]))
@@ -721,11 +743,44 @@ class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
         for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
             mask[top:bottom, left:right] = 1
         return {
-            "image": tv_tensors.Image(image),
+            "image": png(self.images[i]) if self.encoded else tv_tensors.Image(image),
             "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
             "labels": torch.arange(len(boxes)),
             "masks": tv_tensors.Mask(masks),
         }
+
+
+def test_only_the_window_is_decoded_of_files() -> None:
+    """RandomIoUCrop first: the pixels are those of decoded images."""
+    transform = T.Compose([T.RandomIoUCrop(), T.RandomHorizontalFlip()])
+    made = [
+        td.DataLoader(Scenes(encoded), batch_size=2, seed=3, device="cpu", num_threads=1, transform=transform)
+        for encoded in (True, False)
+    ]
+    assert made[0]._compiled().fused and not made[1]._compiled().fused
+    for one, other in zip(*made, strict=True):
+        for name in ("image", "boxes", "masks"):
+            assert torch.equal(one[name].data, other[name].data) and torch.equal(one[name].sizes, other[name].sizes)
+
+
+def test_sizes_that_vary_leave_padded() -> None:
+    """In every batch, those of one sample too: no batch decides about a type."""
+    several = [
+        T.RandomZoomOut(),
+        T.RandomResize(20, 40),
+        T.RandomShortestSize([20, 30]),
+        T.ScaleJitter((30, 30)),
+        T.RandomRotation(30, expand=True),
+    ]
+    same = [np.zeros((30, 40, 3), np.uint8)] * 3
+    for transform in several:
+        for (images,) in loader(transform, {"image": same}, output="tuple"):
+            assert isinstance(images, td.Padded)
+        for (images,) in loader(T.Compose([transform, T.CenterCrop(20)]), {"image": same}, output="tuple"):
+            assert isinstance(images, torch.Tensor)
+    for transform in (T.Pad(3), T.RandomShortestSize(20), T.RandomRotation(30), T.RandomAffine(20)):
+        for (images,) in loader(transform, {"image": same}, output="tuple"):
+            assert isinstance(images, torch.Tensor)
 
 
 def test_detections_chain() -> None:

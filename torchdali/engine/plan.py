@@ -131,14 +131,13 @@ class Plan(Chain):
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
-            if isinstance(step, (Filter, Convert)):
-                kinds = {kind.word for kind in self.kinds.values()}
-                if step.acts_on not in kinds:
-                    raise ValueError(
-                        f"{name} acts on {step.acts_on}, and the dataset has none: {', '.join(self.kinds)}; where they "
-                        f'are plain arrays, write kinds={{"{step.acts_on}": "{step.acts_on}"}}'
-                    )
-            elif not (spatial if isinstance(step, Mover) else self.pixels):
+            needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
+            if needed and needed not in {kind.word for kind in self.kinds.values()}:
+                raise ValueError(
+                    f"{name} acts on {needed}, and the dataset has none: {', '.join(self.kinds)}; where they are plain "
+                    f'arrays, write kinds={{"{needed}": "{needed}"}}'
+                )
+            if not needed and not (spatial if isinstance(step, Mover) else self.pixels):
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}")
         acts = any(not isinstance(step, (Function, Decode)) for step in steps)
         check_doubts(doubts, moves=acts, filters=bool(filters))
