@@ -20,6 +20,7 @@ from torchdali.samples import as_lists, samples_of
 from torchdali.testing import assert_resumes_exactly, make_image_folder
 
 N = 10
+BOXES = {"boxes": "boxes"}
 SCALE = T.ToDtype(torch.float32, scale=True)
 
 
@@ -78,11 +79,11 @@ def test_lists_of_transformed_images_resume_exactly() -> None:
     transform = T.Compose([T.RandomHorizontalFlip(), SCALE])
 
     def loader(**options: Any) -> td.DataLoader:
-        return make(Detection(), shuffle=True, seed=2, output="list", transform=transform, **options)
+        return make(Detection(), shuffle=True, seed=2, output="list", transform=transform, kinds=BOXES, **options)
 
     assert_resumes_exactly(loader)
     images, targets = next(iter(loader()))
-    padded, target = next(iter(make(Detection(), shuffle=True, seed=2, transform=transform)))
+    padded, target = next(iter(make(Detection(), shuffle=True, seed=2, transform=transform, kinds=BOXES)))
     assert all(map(torch.equal, images, padded.unbind())) and images[0].dtype == torch.float32
     assert [t["image_id"] for t in targets] == target["image_id"].tolist()
     storage = images[0].untyped_storage().data_ptr()

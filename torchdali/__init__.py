@@ -6,6 +6,7 @@ DALI itself is imported when it is first needed.
 from . import kinds, readers, transforms
 from .batch import BadSample, Padded
 from .datasets import (
+    CocoDataset,
     FileDataset,
     ImageFolder,
     InMemoryDataset,
@@ -55,6 +56,7 @@ __all__ = [
     "BadSampleError",
     "BatchInfo",
     "ClassBalancedSampler",
+    "CocoDataset",
     "DataLoader",
     "EngineError",
     "FieldTypeError",

@@ -71,6 +71,21 @@ class Fields(NamedTuple):
         return {name: columns[name] if name in columns else beside[name]() for name in self.names}
 
 
+def nest(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Put fields into a sample's form: those named "target.boxes", "target.labels" become one dict, in its first place.
+
+    The names in it may have dots again.
+    """
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        *places, last = name.split(".")
+        inner = parts
+        for place in places:
+            inner = inner.setdefault(place, {})
+        inner[last] = value
+    return tuple(parts.values())
+
+
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
     """Give the user's names for a source's parts, in the parts' order, without the other fields among them.
 

@@ -47,6 +47,8 @@ def _word(key: Any) -> str:
 class Crop:
     """A window; parts of it may lie outside, so padding is a crop too.
 
+    A sample whose window is its whole image is not touched at all, as by a transform that was not applied.
+
     Attributes:
         start: [N, 2] top and left.
         shape: [N, 2] height and width.
