@@ -57,8 +57,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def make(dataset: Any, batch_size: int = 4, **options: Any) -> td.DataLoader:
-    ragged = ["1.boxes", "1.labels", "image"] if isinstance(dataset, Detection) else []
-    return td.DataLoader(dataset, batch_size, device="cpu", **{"ragged": ragged, **options})
+    if isinstance(dataset, Detection):
+        dataset = td.PythonDataset(dataset, kinds={"boxes": "boxes"})
+    return td.DataLoader(dataset, batch_size, device="cpu", **options)
 
 
 # output="list"
@@ -207,7 +208,8 @@ def test_torchvisions_detection_habit_works_on_image_files(root: Path) -> None:
             target = {"boxes": boxes, "labels": torch.ones(index % 3, dtype=torch.int64), "image_id": index}
             return Image.open(self.files[index]), target
 
-    ours = make(Files(), ragged=["1.boxes", "1.labels"], transform=SCALE, collate_fn=lambda batch: tuple(zip(*batch)))
+    data = td.PythonDataset(Files(), kinds={"boxes": "boxes"})
+    ours = make(data, transform=SCALE, collate_fn=lambda batch: tuple(zip(*batch)))
     seen = 0
     for images, targets in ours:
         for image, target in zip(images, targets, strict=True):

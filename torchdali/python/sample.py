@@ -151,9 +151,11 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
+        uniform: of the fields whose samples were looked at for it, whether they have one shape.
     """
 
     structure: Structure
+    uniform: Mapping[str, bool] = {}  # never changed
 
 
 NO_SAMPLE = Structure([], ())

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..batch import Held
-from ..fields import resolve_names
+from ..checks import resolve
 from ..kinds import (
     ARRAY,
     ENCODED,
@@ -70,7 +70,7 @@ def find_kinds(seen: Sequence[Seen], told: Mapping[str, AnyKind]) -> tuple[dict[
         ValueError: `told` names no field, or several.
     """
     names = {one.name: one for one in seen}
-    given = {name: told_kind(kind, names[name].held) for name, kind in resolve_names(told, list(names)).items()}
+    given = {name: told_kind(kind, names[name].held) for name, kind in resolve(told, list(names), "kinds").items()}
     shown = {one.name: kind for one in seen if (kind := typed(one.value)) is not None}
     kinds = {one.name: given.get(one.name) or shown.get(one.name) or WORDS[one.held] for one in seen}
     doubts = {one.name: doubt for one in seen if (doubt := _doubt(one, seen, kinds, {*given, *shown})) is not None}
