@@ -75,19 +75,14 @@ class DataLoader:
             process_group: the data-parallel process group, instead of `mesh`.
             engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
             output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
-    <<<<<<< HEAD
                 ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
                 `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
                 function of the batch's fields, a dict, that returns any form.
-            on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
-    =======
-                ragged field `x` with its `x_sizes`).
             on_bad_sample: "raise"; "skip": the batch is smaller, and where all its samples are bad, another one takes the
                 first one's place; "substitute": another sample takes its place; or a function of a `BadSample` that returns
                 one of these or an index.  Each bad sample counts as seen, so steps and positions stay as they are.
             max_bad_samples: a pass with more bad samples than this on one rank raises TooManyBadSamplesError: a number, or
                 as a float the share of the rank's samples of an epoch; None: any number.
-    >>>>>>> faults
             max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
                 Pillow's, a picture of 9,459 x 9,459; None: no limit.
             timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.

@@ -107,7 +107,7 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
         return None
     shape = tuple(getattr(value, "shape", ()))
     if kind == IMAGE:
-        if 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
+        if shape and 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
             return Doubt(f"{list(shape)} beside an image: a mask, or a grey image?", "values")
         return None
     if kind != ARRAY or len(shape) < 2:
@@ -115,7 +115,11 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
     sizes = {size for other in others if (size := _size(other.value)) is not None}
     if shape[-2:] in sizes:
         return Doubt(f"its last two dimensions {list(shape[-2:])} are those of the image: a mask?")
-    return Doubt(f"{list(shape)} beside an image: boxes?") if len(shape) == 2 and shape[1] == 4 else None
+    return (
+        Doubt(f"{list(shape)} beside an image: boxes, and of which format?")
+        if len(shape) == 2 and shape[1] == 4
+        else None
+    )
 
 
 def _matters(kind: Kind) -> Literal["values", "moves"]:
