@@ -46,82 +46,82 @@ if TYPE_CHECKING:
 class DataLoader:
     """Batches of a dataset as torch tensors; each one a pure function of (dataset, seed, epoch, position).
 
-        A plain class with torch's attributes, which trainers take as it is.
+    A plain class with torch's attributes, which trainers take as it is.
 
-        Args:
-            dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
-                dataset of torch, whose samples are made by Python code (see `sources`).
-            batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
-                arrays and numbers become tensors.
-            shuffle: draw a new order for each epoch.
-            sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
-                the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
-                may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
-            transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
-                if it has one (`from_torchvision`).
-            batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
-                It gets the batch as it would be handed out, f(batch); a parameter `rand` gets a `rand.BatchRand`, and one
-                that needs several arguments beside it gets the batch's parts, f(*batch).  It is called in the caller's
-                thread, after `collate_fn`, with all global generators (this GPU's too) seeded by (seed, rank, epoch,
-                position) and put back.  Its result is handed out as it is.
-            seed: of order and augmentations; the same on all ranks.
-            drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
-            pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
-            device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
-            prefetch_factor: batches made ahead; 0: none, each is made when it is asked for.  None: 2.
-            num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
-            rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
-            mesh: the 1-d data-parallel `DeviceMesh`.
-            process_group: the data-parallel process group, instead of `mesh`.
-            engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
-            output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
-                ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
-                `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
-                function of the batch's fields, a dict, that returns any form.
-            on_bad_sample: "raise"; "skip": the batch is smaller, and where all its samples are bad, another one takes the
-                first one's place; "substitute": another sample takes its place; or a function of a `BadSample` that returns
-                one of these or an index.  Each bad sample counts as seen, so steps and positions stay as they are.
-            max_bad_samples: a pass with more bad samples than this on one rank raises TooManyBadSamplesError: a number, or
-                as a float the share of the rank's samples of an epoch; None: any number.
-            max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
-                Pillow's, a picture of 9,459 x 9,459; None: no limit.
-            timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-            pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
-                by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
-                dtype of each field that may be ragged.
-            pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
-            ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
-                tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
-                and the first batch for what a function makes.
-            kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word
-                such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
-            with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
-                that takes batches ahead of the training loop.
+    Args:
+        dataset: a dataset of torchdali (ImageFolder, TarDataset, ...), a native reader (torchdali.readers), or any
+            dataset of torch, whose samples are made by Python code (see `sources`).
+        batch_size: samples per batch and rank.  None: each item of a dataset of Python code is a batch already; its
+            arrays and numbers become tensors.
+        shuffle: draw a new order for each epoch.
+        sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
+            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
+            may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
+        transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
+            if it has one (`from_torchvision`).
+        batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
+            It gets the batch as it would be handed out, f(batch); a parameter `rand` gets a `rand.BatchRand`, and one
+            that needs several arguments beside it gets the batch's parts, f(*batch).  It is called in the caller's
+            thread, after `collate_fn`, with all global generators (this GPU's too) seeded by (seed, rank, epoch,
+            position) and put back.  Its result is handed out as it is.
+        seed: of order and augmentations; the same on all ranks.
+        drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
+        pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
+        device: "cpu" or "cuda"; None: this process's GPU where there is one, else the CPU.
+        prefetch_factor: batches made ahead; 0: none, each is made when it is asked for.  None: 2.
+        num_threads: threads that decode; None: DALI_NUM_THREADS, else this process's CPUs divided by the local ranks.
+        rank, world_size: among the data-parallel processes; None: from `mesh`, torch.distributed or the environment.
+        mesh: the 1-d data-parallel `DeviceMesh`.
+        process_group: the data-parallel process group, instead of `mesh`.
+        engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
+        output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
+            ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
+            `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
+            function of the batch's fields, a dict, that returns any form.
+        on_bad_sample: "raise"; "skip": the batch is smaller, and where all its samples are bad, another one takes the
+            first one's place; "substitute": another sample takes its place; or a function of a `BadSample` that returns
+            one of these or an index.  Each bad sample counts as seen, so steps and positions stay as they are.
+        max_bad_samples: a pass with more bad samples than this on one rank raises TooManyBadSamplesError: a number, or
+            as a float the share of the rank's samples of an epoch; None: any number.
+        max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
+            Pillow's, a picture of 9,459 x 9,459; None: no limit.
+        timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
+            by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
+            dtype of each field that may be ragged.
+        pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
+        ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
+            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
+            and the first batch for what a function makes.
+        kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word
+            such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
+        with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
+            that takes batches ahead of the training loop.
 
-            memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
-                torch.contiguous_format, for models that flatten them with `view`.
-            num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
-                thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
-            batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
-                of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
-            generator: its `initial_seed()` is the seed, unless `seed` is given.
-            collate_fn: makes a batch of a list of samples, with all global generators seeded by (seed, epoch, place of the
-                batch); its result is handed over as it is.  Samples of Python code without a `transform` go to it as they
-                are, in the worker, and with device="cuda" the tensors in its result are moved there.  All others are
-                decoded and transformed first, and it is called in the caller's thread: samples have their own form, with
-                tensors on the loader's device (views of the batch), numbers and objects.
-            worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
-            pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
-                dumps, keywords of loads); None: cloudpickle, which shares large tensors.
-            pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
+        memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
+            torch.contiguous_format, for models that flatten them with `view`.
+        num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
+            thread when a batch is asked for, as in torch.  torchdali's own datasets need none, and warn once.
+        batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
+            of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
+        generator: its `initial_seed()` is the seed, unless `seed` is given.
+        collate_fn: makes a batch of a list of samples, with all global generators seeded by (seed, epoch, place of the
+            batch); its result is handed over as it is.  Samples of Python code without a `transform` go to it as they
+            are, in the worker, and with device="cuda" the tensors in its result are moved there.  All others are
+            decoded and transformed first, and it is called in the caller's thread: samples have their own form, with
+            tensors on the loader's device (views of the batch), numbers and objects.
+        worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
+        pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
+            dumps, keywords of loads); None: cloudpickle, which shares large tensors.
+        pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
-        Other arguments of torch's DataLoader are refused with the word to write instead.
+    Other arguments of torch's DataLoader are refused with the word to write instead.
 
-        Attributes:
-            bad_samples: every bad sample that was met up to the last batch, in order.
+    Attributes:
+        bad_samples: every bad sample that was met up to the last batch, in order.
 
-        Raises:
-            ValueError, TypeError: an invalid argument.
+    Raises:
+        ValueError, TypeError: an invalid argument.
     """
 
     # Every option is an attribute; trainers would build torch's own workers around ours.
