@@ -99,7 +99,7 @@ class Form(NamedTuple):
         if self.kind == "image":
             if not isinstance(value, np.ndarray) or value.ndim != 3 or value.shape[2] != self.channels:
                 return False
-            return value.dtype == (np.uint8 if self.dtype is None else self.dtype)
+            return bool(value.dtype == (np.uint8 if self.dtype is None else self.dtype))
         if self.kind == "number":
             return is_number(value) and self.dtype in (None, np.asarray(value).dtype)
         return True

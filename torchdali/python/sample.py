@@ -28,9 +28,9 @@ import torch
 
 from ..batch import Columns, Held
 from ..fields import ALWAYS, name_parts
-from ..kinds import WORDS, AnyKind, Doubt, Kind
+from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..signature import Form
-from .schema import Seen, find_kinds
+from .schema import GROUPED, Seen, find_kinds
 from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
@@ -89,7 +89,10 @@ class Structure:
         """
         paths: list[Path] = []
         told = set(kinds or {})
-        opened = frozenset(path for path in lists if not {_spell(path), str(path[-1])} & told)
+        objects = GROUPED if any(isinstance(as_kind(kind), Boxes) for kind in (kinds or {}).values()) else frozenset()
+        opened = frozenset(
+            path for path in lists if not {_spell(path), str(path[-1])} & told and str(path[-1]) not in objects
+        )
         _walk(sample, (), paths.append, opened=opened)
         values = [_at(sample, path) for path in paths]
         if not paths:

@@ -154,6 +154,8 @@ def _group(seen: Sequence[Seen], kinds: dict[str, Kind], doubts: dict[str, Doubt
         if boxes is None or kind.group or isinstance(kind, (Boxes, Image, Video)):
             continue
         group = kinds[boxes.name].group
+        if isinstance(one.value, (list, tuple)) and str(one.key) in GROUPED and one.name not in told:
+            kind = kinds[one.name] = ARRAY if np.asarray(one.value).dtype.kind in "biuf" else kind
         rows = len(one.value) if hasattr(one.value, "__len__") and np.ndim(one.value) else None
         if isinstance(kind, (Points, Polygons)) or (rows is not None and str(one.key) in GROUPED and _fits(kind, one)):
             if kind == ARRAY and str(one.key) == "masks":
