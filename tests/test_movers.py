@@ -466,13 +466,13 @@ def test_crops_3d_of_small_volumes() -> None:
         ValueError, match=r"needs a volume of at least \(6, 6, 6\), got \(5, 8, 12\): write pad_if_needed"
     ):
         T.RandomCrop3d(6).make_params(Rand(0, 0, range(3)), CUBES)
-    ours = T.RandomCrop3d(6, pad_if_needed=True, fill={"volume": -7})
+    ours = T.RandomCrop3d(6, pad_if_needed=True)
     for seed in range(10):
         params, _ = ours.make_params(Rand(seed, 0, range(3)), CUBES)
         for i, volume in enumerate(volumes()):
             padded = np.pad(volume, 6, constant_values=-7)
             z, y, x = (params["start"][i] + 6).tolist()
-            moved = move_volume(volume, ours.moves(params), i)
+            moved = move_volume(volume, ours.moves(params), i, fill=-7)
             assert np.array_equal(moved, padded[z : z + 6, y : y + 6, x : x + 6])
             assert (moved == -7).sum() == 0 or (CUBES[i] < 6).any()
 
@@ -761,6 +761,62 @@ def test_only_the_window_is_decoded_of_files() -> None:
     for one, other in zip(*made, strict=True):
         for name in ("image", "boxes", "masks"):
             assert torch.equal(one[name].data, other[name].data) and torch.equal(one[name].sizes, other[name].sizes)
+
+
+def test_volumes_in_the_loader() -> None:
+    """A scan and its labels move alike, the same in all engines; two flips, a crop of images and one of volumes."""
+    rng = np.random.default_rng(12)
+    scans = [rng.integers(1, 100, (8 + i, 9, 10 - i), dtype=np.int16) for i in range(5)]
+    columns = {"scan": scans, "labels": [scan.astype(np.uint8) for scan in scans]}
+    kinds = {"scan": td.kinds.Volume(fill=-9), "labels": "volume"}
+    steps = [T.RandomDepthFlip(), T.RandomHorizontalFlip(), T.CenterCrop((9, 7)), T.RandomCrop3d(8, pad_if_needed=True)]
+
+    def make(**arguments: Any) -> td.DataLoader:
+        return loader(T.Compose(steps), columns, kinds=kinds, output="tuple", **arguments)
+
+    assert_same_stream(*(lambda engine=engine: make(engine=engine) for engine in ENGINES), epochs=2)
+    moved = []
+    for scan, labels in make():
+        assert scan.shape == labels.shape == (len(scan), 8, 8, 8) and scan.dtype == torch.int16
+        assert torch.equal(torch.where(scan == -9, 0, scan), labels.to(torch.int16)) and (scan == -9).any()
+        moved += list(scan)
+    one_by_one = [scan[0] for scan, _ in make(batch_size=1)]
+    assert all(torch.equal(one, other) for one, other in zip(moved, one_by_one, strict=True))
+    ragged = loader(T.CenterCrop(5), columns, kinds=kinds, output="tuple")
+    for scan, _ in ragged:
+        assert isinstance(scan, td.Padded) and scan.data.shape[2:] == (5, 5)
+    for views in loader(T.Views([[T.RandomCrop3d(4)], [T.CenterCrop3d(4)]]), columns, kinds=kinds, output="tuple"):
+        assert [tuple(view.shape[1:]) for view in views[0]] == [(4, 4, 4)] * 2
+
+
+WRONG_VOLUMES: list[tuple[Any, dict[str, Any], str]] = [
+    (
+        T.Resize(4),
+        {"scan": "volume"},
+        "Resize has no form for volumes, which 'scan' is: they can be cropped and flipped",
+    ),
+    (T.RandomRotation(4), {"scan": "volume"}, "RandomRotation has no form for volumes, which 'scan' is"),
+    (T.RandomDepthFlip(), {}, "RandomDepthFlip acts on images, and the dataset has none: scan"),
+    (T.Compose([lambda sample, rand: sample, T.RandomCrop3d(4)]), {"scan": "volume"}, "and can't follow a function"),
+]
+
+
+@pytest.mark.parametrize(("transform", "kinds", "message"), WRONG_VOLUMES, ids=lambda value: str(value)[:30])
+def test_volumes_where_they_have_no_form(transform: Any, kinds: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loader(transform, {"scan": volumes()}, kinds=kinds)
+
+
+def test_volumes_beside_images() -> None:
+    columns = {"image": arrays(3), "scan": volumes()}
+    with pytest.raises(
+        ValueError, match=r"'scan' is a volume, and lies in one scene with 'image': write kinds={'scan'"
+    ):
+        loader(T.RandomHorizontalFlip(), columns, kinds={"scan": "volume"})
+    with pytest.raises(ValueError, match="RandomDepthFlip moves volumes, and 'image' is none"):
+        loader(T.RandomDepthFlip(), columns, kinds={"scan": td.kinds.Volume(scene="b")})
+    for batch in loader(T.RandomHorizontalFlip(1.0), columns, kinds={"scan": td.kinds.Volume(scene="b")}, batch_size=1):
+        assert any(np.array_equal(batch["scan"][0].numpy(), np.flip(volume, 2)) for volume in volumes())
 
 
 def test_sizes_that_vary_leave_padded() -> None:

@@ -131,8 +131,8 @@ class HostPass:
         return columns
 
     def lead(self, scene: Scene) -> str:
-        """The field whose sizes are the scene's: its first picture, else its first mask."""
-        return next(iter((*scene.pixels, *scene.masks)), "")
+        """The field whose sizes are the scene's: its first picture, else its first mask or volume."""
+        return next(iter((*scene.pixels, *scene.masks, *scene.volumes)), "")
 
     def draw(self, chain: Chain, run: tuple[int, int], rand: Rand, before: Drawn) -> Drawn:
         """Draw a run of steps of a chain, and move what lies in the pictures.
@@ -173,7 +173,13 @@ class HostPass:
             return
         sizes = drawn.sizes[lead]
         extra = {"boxes": self._boxes(scene, drawn)} if isinstance(step, Mover) and step.needs_boxes else {}
-        params, after = step.make_params(fresh(), sizes, **extra)
+        flat = scene.volumes and getattr(step, "dims", 2) == 2 and sizes is not None
+        if flat:  # of volumes, the height and width
+            assert sizes is not None
+            params, after = step.make_params(fresh(), sizes[:, 1:], **extra)
+            after = None if after is None else np.concatenate([sizes[:, :1], after], 1)
+        else:
+            params, after = step.make_params(fresh(), sizes, **extra)
         if scene.annotations:
             self._move(step, scene, params, sizes, after, drawn)
         for name in scene.pixels or [lead]:

@@ -10,8 +10,9 @@ import torch
 
 from ..collate import Padding
 from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
+from ..moves import Crop, Crop3d, Flip
 from ..rand import Rand
-from ..transforms.base import Convert, Filter, Mover
+from ..transforms.base import ANY, Convert, Filter, Mover
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from .chain import Chain, flatten
@@ -145,9 +146,38 @@ class Plan(Chain):
                 arrays = [field for field, kind in self.kinds.items() if kind.word == "array"]
                 hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
+        self._check_volumes()
         acts = any(not isinstance(step, (Function, Decode)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
+
+    def _check_volumes(self) -> None:
+        """Raise where volumes lie beside something else, or a step has no form for them."""
+        scenes = self.host.scenes.values()
+        for scene in scenes:
+            if scene.volumes and (others := [*scene.pixels, *(set(scene.annotations) - set(scene.volumes))]):
+                raise ValueError(
+                    f"{scene.volumes[0]!r} is a volume, and lies in one scene with {others[0]!r}: write "
+                    f"kinds={{{scene.volumes[0]!r}: kinds.Volume(scene='volume')}}"
+                )
+        volumes = [name for scene in scenes for name in scene.volumes]
+        others = [name for scene in scenes for name in (*scene.pixels, *scene.annotations) if name not in volumes]
+        for chain in self.chains:
+            for k, step in enumerate(chain.steps):
+                if not isinstance(step, Mover):
+                    continue
+                name = type(step).__name__
+                if step.dims == 3 and (others or not volumes):
+                    raise ValueError(f"{name} moves volumes, and {others[0]!r} is none: {', '.join(self.kinds)}")
+                if not volumes:
+                    continue
+                if not all(isinstance(move, (Crop, Crop3d, Flip)) for move in step.moves(ANY)):
+                    raise ValueError(
+                        f"{name} has no form for volumes, which {volumes[0]!r} is: they can be cropped and flipped; "
+                        f"write kinds={{{volumes[0]!r}: 'array'}} for a field that stays as it is"
+                    )
+                if any(place < k for place in chain.functions) or (chain is not self and self.functions):
+                    raise ValueError(f"{name} moves volumes, and can't follow a function: write it before")
 
     def _windowed(self, first: int) -> bool:
         """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""
@@ -198,7 +228,7 @@ class Plan(Chain):
             if isinstance(step, Function):
                 # A function often makes images of one size out of any, and seldom arrays.
                 uniform = None if name in self.pixels or uniform is not False else False
-            elif step.fixes_size and moved:
+            elif step.fixes_size and moved and (kind.word != "volume" or getattr(step, "dims", 2) == 3):
                 uniform = True
             elif step.varies_size and moved:
                 uniform = False
