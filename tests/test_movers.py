@@ -789,6 +789,50 @@ def test_volumes_in_the_loader() -> None:
         assert [tuple(view.shape[1:]) for view in views[0]] == [(4, 4, 4)] * 2
 
 
+NEAR = {"interpolation": "nearest"}
+COMBINED = {
+    "apply": T.RandomApply([T.RandomRotation(40, expand=True), T.RandomResize(20, 30, **NEAR)], 0.5),
+    "nested": T.RandomApply([T.RandomChoice([T.RandomCrop(9), T.RandomHorizontalFlip(1.0)]), T.Pad(3)], 0.7),
+    "choice": T.RandomChoice([T.RandomCrop(20), T.ElasticTransform(10.0, 3.0, **NEAR), T.RandomVerticalFlip(1.0)]),
+    "order": T.RandomOrder([T.RandomHorizontalFlip(), T.RandomAffine(30, scale=(0.5, 2)), T.RandomCrop(15)]),
+}
+
+
+@pytest.mark.parametrize("transform", COMBINED.values(), ids=COMBINED)
+def test_combined_movers(transform: Any) -> None:
+    """What lies in the picture moves as the picture does: a mask stays its first channel; a box, its corner."""
+    images = arrays(6)
+    for image in images:
+        image[:20, :30, 1] = 255  # boxed
+        image[20:, :, 1] = image[:, 30:, 1] = 0
+    columns = {"image": images, "mask": [image[..., 0] for image in images], "boxes": [[[0, 0, 30, 20]]] * 6}
+    columns["boxes"] = [np.array(box, np.float32) for box in columns["boxes"]]
+    steps = T.Compose([transform, T.RandomVerticalFlip()])
+
+    def make(**arguments: Any) -> td.DataLoader:
+        return loader(steps, columns, kinds={"mask": "mask", "boxes": "boxes"}, output="list", **arguments)
+
+    assert_same_stream(*(lambda engine=engine: make(engine=engine) for engine in ENGINES), epochs=2)
+    found, alone = ([sample for batch in make(batch_size=n) for sample in zip(*batch, strict=True)] for n in (4, 1))
+    for (image, mask, ((left, top, right, bottom),)), other in zip(found, alone, strict=True):
+        assert torch.equal(image[0], mask) and torch.equal(image, other[0]) and torch.equal(mask, other[1])
+        shown = torch.nonzero(image[1] == 255)
+        if len(shown):
+            low, high = shown.min(0).values, shown.max(0).values + 1
+            assert top - 2 <= low[0] and left - 2 <= low[1] and high[0] <= bottom + 2 and high[1] <= right + 2
+
+
+def test_what_combinations_refuse() -> None:
+    for inner in (T.RandomIoUCrop(), T.SanitizeBoundingBoxes(), T.RandomCrop3d(3)):
+        with pytest.raises(TypeError, match=f"RandomApply takes transforms of images, and {type(inner).__name__}"):
+            T.RandomApply([inner])
+    columns = {"image": arrays(2), "mask": [image[..., 0] for image in arrays(2)]}
+    with pytest.raises(
+        ValueError, match="TrivialAugmentWide acts on images only, as in torchvision, and 'mask' lies in"
+    ):
+        loader(T.TrivialAugmentWide(), columns, kinds={"mask": "mask"})
+
+
 WRONG_VOLUMES: list[tuple[Any, dict[str, Any], str]] = [
     (
         T.Resize(4),

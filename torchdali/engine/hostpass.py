@@ -195,24 +195,26 @@ class HostPass:
         self, step: Transform, scene: Scene, params: Params, sizes: Sizes | None, after: Sizes | None, drawn: Drawn
     ) -> None:
         """Move the annotations of a scene."""
-        if not isinstance(step, Mover):
+        if not step.moving:
             if after is not sizes and (after is None or sizes is None or (after != sizes).any()):
                 raise TransformError(
                     f"{type(step).__name__} changes the size of images that have {scene.annotations[0]!r} beside them, "
                     "and does not say how: make it a subclass of torchdali.transforms.Mover"
                 )
             return
-        moves = step.moves(params)
-        drawn.moves[scene.name] += moves
         if sizes is None:
+            assert isinstance(step, Mover)
+            drawn.moves[scene.name] += step.moves(params)
             return
+        moves = step.drawn_moves(params, sizes[:, -2:])
+        drawn.moves[scene.name] += moves
         for name in scene.boxes:
             kind = self.kinds[name]
             assert isinstance(kind, Boxes)
             rows = Ragged.of(drawn.columns[name])
             format = drawn.formats.get(name, kind.format)
             moved = move_boxes(rows, format, sizes, moves)
-            emptied = step.emptied(params, _float_xyxy(rows, format))
+            emptied = step.emptied(params, _float_xyxy(rows, format)) if isinstance(step, Mover) else None
             if emptied is not None and emptied.any():
                 moved = Ragged(np.where(emptied[:, None], np.zeros((), moved.data.dtype), moved.data), moved.counts)
             drawn.columns[name] = moved.split()
