@@ -15,7 +15,7 @@ from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
 from ..formats.image import check_header, check_orientation, make_readable
-from ..kinds import Image, Mask
+from ..kinds import Image, Mask, Volume
 from ..moves import Sizes
 from ..order import Rows, Step
 from ..pillow import decode_mask, transcode
@@ -103,6 +103,9 @@ class Fetcher:
         for scene in plan.host.scenes.values():
             if not scene.pixels and scene.masks:
                 sizes[scene.masks[0]] = self._mask_sizes(work, scene.masks[0])
+            elif scene.volumes:
+                volumes = work.columns[scene.volumes[0]]
+                sizes[scene.volumes[0]] = np.array([np.shape(volume)[-3:] for volume in volumes], np.int64)
         samples = work.samples.indices.tolist()
         for name in plan.inputs:
             if plan.kinds[name].held == "array":
@@ -148,7 +151,7 @@ class Fetcher:
             if name in plan.inputs:
                 work.columns[name] = column
         for name in plan.inputs:
-            if isinstance(plan.kinds[name], Mask):
+            if isinstance(plan.kinds[name], (Mask, Volume)):
                 work.columns[name] = move_masks(plan, name, work.columns[name], drawn, self.max_pixels)
 
 
