@@ -26,7 +26,8 @@ def folder(tmp_path_factory):
 
 def make(folder: Any, transform: Any, **options: Any) -> td.DataLoader:
     return td.DataLoader(
-        td.ImageFolder(folder), shuffle=True, seed=5, transform=transform, drop_last=True, **{"batch_size": 6, **options}
+        td.ImageFolder(folder),
+        **{"batch_size": 6, "shuffle": True, "seed": 5, "transform": transform, "drop_last": True, **options},
     )
 
 
