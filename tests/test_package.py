@@ -30,6 +30,7 @@ GROUPS = {
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",
+    "native": "native.*",
     "moves": "moves forms.*",
     "transforms": "transforms.*",
     "engine": "engine.*",

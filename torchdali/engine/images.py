@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..buffers import Pool
 from ..moves import Sizes
 from ..transforms.base import Params, Transform
+from .pictures import make_pictures
 
 
 class Target(NamedTuple):
@@ -55,6 +56,12 @@ def make_images(images: Sequence[NDArray[Any] | torch.Tensor], target: Target, p
     extent = target.extent
     batch = pool.empty((len(images), *frames, *extent, channels), dtype)
     padded = bool((target.sizes != extent).any())
+    pictures = make_pictures(images, target.steps)
+    if pictures is not None:
+        if padded:
+            batch.fill_(target.fill)
+        each(lambda part: pictures.write(part, batch), len(images))
+        return batch
     sizes = target.sizes.tolist()
 
     def transform(image: torch.Tensor, out: torch.Tensor, i: int) -> None:

@@ -179,7 +179,7 @@ def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> to
         return image
     mode = move.interpolation
     resized: torch.Tensor
-    native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8()
+    native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and native_uint8()
     if native and image.ndim == 3:
         # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
         if image.stride(0) == 1:
@@ -200,7 +200,7 @@ def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> to
 
 
 @functools.cache
-def _native_uint8() -> bool:
+def native_uint8() -> bool:
     """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
     return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 

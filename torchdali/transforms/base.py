@@ -218,6 +218,11 @@ class Mover(Transform):
         return None
 
     @property
+    def rowwise(self) -> bool:
+        """Its moves are cheap to make for a whole batch: crops, resizes and flips."""
+        return all(has_rows(move) for move in self.moves(ANY))
+
+    @property
     def on_dali(self) -> bool:
         return all(has_dali_form(move) for move in self.moves(ANY))
 
@@ -232,8 +237,7 @@ class Mover(Transform):
         return image
 
     def bind(self, params: Params) -> HostForm:
-        own = type(self).transform_host is not Mover.transform_host
-        if own or not all(has_rows(move) for move in self.moves(ANY)):
+        if type(self).transform_host is not Mover.transform_host or not self.rowwise:
             return super().bind(params)  # the moves may be large, such as a field of displacements
         first, *others = [move_row(move) for move in self.moves(params)]
         if not others:

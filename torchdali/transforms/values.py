@@ -46,7 +46,7 @@ class Normalize(Transform):
     def _rows(self) -> dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]]:
         return {}
 
-    def _affine(self, numbers: int, deep: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def affine(self, numbers: int, deep: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Make the rows of x * scale + bias, of `numbers` numbers (pixels times channels); once for each length."""
         found = self._rows.get((numbers, deep))
         if found is None:
@@ -81,7 +81,7 @@ class Normalize(Transform):
             raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
         if out is None or out.stride(0) != 1 or out.stride(2) != channels:
             out = torch.empty(height, width, channels).permute(2, 0, 1)
-        scale, bias = self._affine(width * channels, image.dtype == torch.uint8)
+        scale, bias = self.affine(width * channels, image.dtype == torch.uint8)
         # Rows of width * channels numbers: with a last dimension of three, torch's loops are ten times as slow.  Three
         # separate steps, which round alike however a loop is cut.
         rows = out.permute(1, 2, 0).flatten(1)

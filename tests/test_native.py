@@ -1,0 +1,265 @@
+"""The kernels in C: the bits of torch's, when they act, and what happens without them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.buffers import Pool
+from torchdali.engine import images, pictures
+from torchdali.forms.image import native_uint8
+from torchdali.moves import Crop, Flip, Resize
+from torchdali.native import build
+from torchdali.native import images as native
+from torchdali.transforms.base import Mover
+
+NORMALIZE = T.Normalize((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261))
+TO_FLOAT = T.ToDtype(torch.float32, scale=True)
+
+needs_kernel = pytest.mark.skipif(
+    build.compiler() is None or not native_uint8(),
+    reason="needs a C compiler, and torch's uint8 kernels to compare with",
+)
+
+
+class Moved(Mover):
+    """A mover of given moves."""
+
+    def __init__(self, *moves):
+        self.given = list(moves)
+
+    def moves(self, params):
+        return self.given
+
+
+def make(arrays, steps, sizes, kernel=True):
+    """A batch of images after steps, [N, H, W, C], and whether the kernel made it."""
+    drawn = [(step, {}) for step in steps]
+    extent = tuple(int(v) for v in sizes.max(axis=0))
+    with pytest.MonkeyPatch.context() as patch:
+        if not kernel:
+            patch.setattr(pictures, "kernel", lambda: None)
+        used = pictures.make_pictures(arrays, drawn) is not None
+        target = images.Target(drawn, sizes, extent, 7.0)
+        return images.make_images(arrays, target, Pool(), lambda run, n: [run(range(k, n, 2)) for k in (0, 1)]), used
+
+
+def assert_same_bits(arrays, steps, sizes):
+    ours, used = make(arrays, steps, sizes)
+    theirs, other = make(arrays, steps, sizes, kernel=False)
+    assert used and not other
+    assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+
+
+def draw_sizes(rng, n, low, high):
+    """Sizes [n, 2], small ones as often as large ones."""
+    return np.exp(rng.uniform(np.log(low), np.log(high + 1), (n, 2))).astype(np.int64).clip(low, high)
+
+
+def draw_images(rng, sizes, channels=3):
+    """Images of noise, of one number, of black and white, and windows of larger ones."""
+    made = []
+    for k, (height, width) in enumerate(sizes.tolist()):
+        whole = rng.integers(0, 256, (height + 3, width + 5, channels), dtype=np.uint8)
+        whole = whole if k % 3 == 0 else np.full_like(whole, 255) if k % 3 == 1 else (whole // 128) * np.uint8(255)
+        made.append(whole[1:-2, 2:-3] if k % 2 else np.ascontiguousarray(whole[:height, :width]))
+    return made
+
+
+VALUES = [[], [NORMALIZE], [TO_FLOAT], [TO_FLOAT, NORMALIZE], [T.Normalize([0.5], [0.3])], [T.ToDtype(torch.float32)]]
+
+
+@needs_kernel
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+def test_windows_are_resized_to_torchs_bits(mode, seed):
+    """Windows of any images to any size, a window of that, flips, values: 480 cases, and 6,000 in the long form."""
+    rng = np.random.default_rng(seed)
+    for batch in range(300 if seed == 2 else 12):
+        n = 10
+        sizes = draw_sizes(rng, n, 1, 300)
+        arrays = draw_images(rng, sizes)
+        start = rng.integers(0, sizes)
+        shape = rng.integers(1, sizes - start + 1)
+        full = draw_sizes(rng, n, 1, 200)
+        if batch % 3 == 0:
+            full[:3] = shape[:3]  # not resized
+            full[3:6, 0] = shape[3:6, 0]
+        moves = [Crop(start, shape), Resize(full.astype(np.float32), mode)]
+        out = full
+        if batch % 2:
+            corner = rng.integers(0, full)
+            out = rng.integers(1, full - corner + 1)
+            moves.append(Crop(corner, out))
+        moves += [Flip(axis, rng.integers(0, 2, n)) for axis in (1, 0, 1)[: batch % 4]]
+        assert_same_bits(arrays, [Moved(*moves), *VALUES[batch % len(VALUES)]], out)
+
+
+@needs_kernel
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_windows_of_any_place_are_torchs_bits(channels):
+    """Partly or wholly outside, with one fill or one for each channel; and without a window."""
+    rng = np.random.default_rng(channels)
+    values = [[], [TO_FLOAT], [T.Normalize([0.5] * channels, [0.2] * channels)]]
+    for batch in range(40):
+        n = 12
+        sizes = draw_sizes(rng, n, 1, 40)
+        start, out = rng.integers(-45, 45, (n, 2)), draw_sizes(rng, n, 1, 50)
+        fill = [0, 200, list(range(10, 10 + channels))][batch % 3]
+        moves = [Crop(start, out, fill)] if batch % 5 else []
+        moves += [Flip(axis, rng.integers(0, 2, n)) for axis in (1, 0)[: batch % 3]]
+        steps = [Moved(*moves), *values[batch % 4 % 3]] if moves else values[1 + batch % 2]
+        assert_same_bits(draw_images(rng, sizes, channels), steps, out if batch % 5 else sizes)
+
+
+@needs_kernel
+def test_large_images():
+    rng = np.random.default_rng(7)
+    sizes = np.array([[1500, 40], [30, 1400], [600, 900]])
+    arrays = draw_images(rng, sizes)
+    for full in ([3, 400], [256, 256], [700, 5]):
+        out = np.array([full] * 3)
+        for mode in ("bilinear", "bicubic"):
+            assert_same_bits(arrays, [Moved(Resize(out.astype(np.float32), mode), Flip(1, np.array([0, 1, 1])))], out)
+
+
+@needs_kernel
+@pytest.mark.processes
+def test_an_image_is_not_read_past_its_end():
+    """Pages after and before the images can't be read: what reads there ends the process."""
+    script = """
+        import ctypes, mmap, sys
+        import numpy as np
+        sys.path.insert(0, "tests")
+        from test_native import Crop, Flip, Moved, NORMALIZE, Resize, make
+
+        libc, page = ctypes.CDLL(None), mmap.PAGESIZE
+        rng = np.random.default_rng(0)
+        for k in range(60):
+            height, width = rng.integers(1, 60, 2)
+            size = height * width * 3
+            memory = np.frombuffer(mmap.mmap(-1, 5 * page), np.uint8)
+            assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data + 4 * page), page, 0) == 0
+            assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data), page, 0) == 0
+            at = 4 * page - size if k % 2 or size > 3 * page else page
+            image = memory[at : at + size].reshape(height, width, 3)
+            out = rng.integers(1, 60, (1, 2))
+            for move in (Resize(out.astype(np.float32)), Crop(rng.integers(-20, 20, (1, 2)), out)):
+                _, used = make([image], [Moved(move, Flip(1, np.array([k % 3]))), NORMALIZE], out)
+                assert used
+        print("read within")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200)
+    assert done.stdout.strip() == "read within", (done.returncode, done.stderr[-500:])
+
+
+def other_cases():
+    rng = np.random.default_rng(0)
+    sizes, start = np.array([[20, 30]] * 2), np.array([[0, 0]] * 2)
+    plain, half = draw_images(rng, sizes), np.array([[10.0, 15.0]] * 2, np.float32)
+    resize, flip = Resize(half), Flip(1, np.array([1, 0]))
+    yield "float images", [image.astype(np.float32) for image in plain], [Moved(flip)]
+    yield "grey images resized", [image[..., :1].copy() for image in plain], [Moved(resize)]
+    yield "every other pixel", [image[:, ::2] for image in plain], [Moved(flip)]
+    yield "no antialias", plain, [Moved(Resize(half, antialias=None))]
+    yield "nearest", plain, [Moved(Resize(half, "nearest"))]
+    yield "resized twice", plain, [Moved(resize, Resize(half + 3))]
+    yield "a window after a flip", plain, [Moved(flip, Crop(start, sizes // 2))]
+    yield "a window that is filled, resized", plain, [Moved(Crop(start - 2, sizes), resize)]
+    yield "padded by its edge", plain, [Moved(Crop(start - 2, sizes, 0, "edge"))]
+    yield "a window of a filled one", plain, [Moved(Crop(start - 2, sizes + 4), Crop(start, sizes))]
+    yield "normalised twice", plain, [NORMALIZE, NORMALIZE]
+    yield "float16", plain, [T.ToDtype(torch.float16)]
+    yield "moved after values", plain, [TO_FLOAT, Moved(flip)]
+
+
+@needs_kernel
+@pytest.mark.parametrize(("arrays", "steps"), [pytest.param(*case[1:], id=case[0]) for case in other_cases()])
+def test_what_the_kernel_can_not_do_is_left_to_torch(arrays, steps):
+    assert pictures.make_pictures(arrays, [(step, {}) for step in steps]) is None
+
+
+def loader(**options):
+    rng = np.random.default_rng(0)
+    data = td.InMemoryDataset(image=rng.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8), label=np.arange(40))
+    chain = T.Compose([T.RandomCrop(16, padding=4), T.RandomHorizontalFlip(), TO_FLOAT, NORMALIZE])
+    return td.DataLoader(data, batch_size=8, shuffle=True, transform=chain, **options)
+
+
+@needs_kernel
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_a_loader_makes_the_same_batches_without_it(monkeypatch, threads):
+    calls = Counter()
+    write = native.Kernel.write
+
+    def counted(self, pictures, part, *rest):
+        calls["write"] += 1
+        write(self, pictures, part, *rest)
+
+    monkeypatch.setattr(native.Kernel, "write", counted)
+    options = {"num_threads": threads} if threads else {"prefetch_factor": 0}
+    with_it = list(loader(**options))
+    assert 5 <= calls["write"] <= 5 * max(threads, os.cpu_count() or 1)  # one for each thread and batch
+    calls.clear()
+    monkeypatch.setattr(pictures, "kernel", lambda: None)
+    for (image, label), (image_2, label_2) in zip(with_it, loader(**options), strict=True):
+        assert torch.equal(image, image_2) and torch.equal(label, label_2)
+    assert not calls
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """A cache folder of one's own, and nothing loaded yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHDALI_NATIVE", raising=False)
+    native.kernel.cache_clear()
+    yield tmp_path / "torchdali"
+    native.kernel.cache_clear()
+
+
+def test_it_is_switched_off(fresh, monkeypatch):
+    monkeypatch.setenv("TORCHDALI_NATIVE", "0")
+    assert native.kernel() is None and not fresh.exists()
+
+
+@needs_kernel
+def test_it_is_compiled_once(fresh, monkeypatch):
+    if native.SOURCE.with_name(native.BUILT).exists():
+        pytest.skip("this package was built with it")
+    assert native.kernel() is not None
+    (library,) = fresh.iterdir()
+    native.kernel.cache_clear()
+    monkeypatch.setattr(native, "compile_library", lambda path: pytest.fail("compiled again"))
+    assert native.kernel() is not None and list(fresh.iterdir()) == [library]
+
+
+def test_without_a_compiler_there_is_none(fresh, monkeypatch):
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    monkeypatch.setattr(native, "BUILT", "not there")
+    assert native.kernel() is None
+    assert next(iter(loader()))[0].shape == (8, 3, 16, 16)
+
+
+@needs_kernel
+def test_a_folder_that_can_not_be_written_is_no_error(fresh, monkeypatch):
+    fresh.parent.joinpath("torchdali").write_text("a file")
+    monkeypatch.setattr(native, "BUILT", "not there")
+    assert native.kernel() is None
+
+
+@needs_kernel
+def test_a_library_that_can_not_be_loaded_is_no_error(fresh, monkeypatch):
+    fresh.mkdir()
+    monkeypatch.setattr(native, "BUILT", "not there")
+    native._cached().write_bytes(b"no library")
+    assert native.kernel() is None

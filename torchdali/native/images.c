@@ -1,0 +1,366 @@
+// Images on their way into a batch: window, resize, flip and normalise in one pass, straight into the batch's row.
+//
+// The resize gives the bits of torch's own uint8 kernels (aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h, after
+// Pillow-SIMD): the horizontal pass first, rounded to uint8, then the vertical one, with 16-bit weights.  The normalise
+// gives those of torch's copy, mul, mul and add, each of which rounds: compile with -ffp-contract=off.
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define HAS_RESIZE 1
+#define AVX2 __attribute__((target("avx2")))
+#else
+#define HAS_RESIZE 0
+#define AVX2
+#endif
+
+enum {
+    GROUP = 4,            // rows and taps that the horizontal pass takes at a time
+    VECTOR = 32,          // bytes that the vertical pass takes at a time
+    OVERREAD = 16,        // bytes that the horizontal pass may read after a row's last pixel
+    COLORS = 3,           // channels of the images that can be resized
+    MAX_PRECISION = 22,   // bits of a weight, at most, as torch has it
+    WEIGHT_BITS = 15,     // the largest weight stays below 2^15
+};
+
+// One image and its row; `Picture` in images.py has the same fields.  Sizes are in pixels, (top, left) of windows too.
+typedef struct {
+    int64_t pixels;                               // address of uint8 [rows, columns, channels]
+    int64_t stride;                               // bytes from row to row
+    int64_t rows, columns;
+    int64_t top, left, height, width;             // the window; only without a resize may it lie outside
+    int64_t full_height, full_width;              // what the window is resized to
+    int64_t out_top, out_left;                    // what is taken of that: this corner,
+    int64_t out_height, out_width;                // and this size
+    int64_t flip_rows, flip_columns;
+} Picture;
+
+typedef struct {
+    uint8_t *batch;          // uint8 or float32 [N, ?, ?, channels]
+    int64_t image_bytes;     // from image to image
+    int64_t row_bytes;       // from row to row
+    int64_t channels;
+    int64_t bicubic;
+    int64_t normalise;       // to float32: (x * unit) * scale + bias
+    float unit;
+    const float *scale, *bias;   // one number for each channel
+    const uint8_t *fill;         // of what lies outside, one number for each channel
+} Batch;
+
+// The weights of one dimension: output i is the sum of inputs first[i], first[i] + 1, ... with weights[i * room + j].
+typedef struct {
+    int64_t room;            // weights of an output, a multiple of GROUP; zeros fill it up
+    int precision;           // the weights are integers in units of 2^-precision
+    int64_t *first, *count;
+    int16_t *weights;
+} Taps;
+
+// Memory that the images of one call share: fresh memory costs a page fault for every 4 KiB.
+typedef struct {
+    uint8_t *bytes;
+    int64_t size;
+} Scratch;
+
+static uint8_t *reserve(Scratch *scratch, int64_t size) {
+    if (size > scratch->size) {
+        free(scratch->bytes);
+        scratch->bytes = malloc(size);
+        scratch->size = scratch->bytes ? size : 0;
+    }
+    return scratch->bytes;
+}
+
+static double filter_at(double x, int64_t bicubic) {
+    const double a = -0.5;
+    x = fabs(x);
+    if (!bicubic) return x < 1 ? 1 - x : 0;
+    if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+    return 0;
+}
+
+static void free_taps(Taps *taps) {
+    free(taps->first);
+    free(taps->count);
+    free(taps->weights);
+}
+
+// Computes the weights as torch does, in double, for all outputs: the precision depends on the largest of them.
+static int make_taps(Taps *taps, int64_t inputs, int64_t outputs, int64_t bicubic) {
+    const double scale = (double)inputs / outputs, reach = bicubic ? 2 : 1;
+    const double support = scale >= 1 ? reach * scale : reach, inverse = scale >= 1 ? 1 / scale : 1;
+    const int64_t most = (int64_t)ceil(support) * 2 + 1, room = (most + GROUP - 1) / GROUP * GROUP;
+    double largest = 0;
+    double *exact = malloc(sizeof(double) * outputs * room);
+    taps->room = room;
+    taps->first = malloc(sizeof(int64_t) * outputs);
+    taps->count = malloc(sizeof(int64_t) * outputs);
+    taps->weights = calloc(outputs * room, sizeof(int16_t));
+    if (!exact || !taps->first || !taps->count || !taps->weights) {
+        free(exact);
+        return 0;
+    }
+    for (int64_t i = 0; i < outputs; i++) {
+        const double center = scale * (i + 0.5);
+        double total = 0, *row = exact + i * room;
+        int64_t low = (int64_t)(center - support + 0.5), high = (int64_t)(center + support + 0.5);
+        if (low < 0) low = 0;
+        if (high > inputs) high = inputs;
+        int64_t count = high - low;
+        if (count < 0) count = 0;
+        if (count > most) count = most;
+        for (int64_t j = 0; j < count; j++) {
+            row[j] = filter_at((j + low - center + 0.5) * inverse, bicubic);
+            total += row[j];
+        }
+        for (int64_t j = 0; j < count && total != 0; j++) {
+            row[j] /= total;
+            if (row[j] > largest) largest = row[j];
+        }
+        taps->first[i] = low;
+        taps->count[i] = count;
+    }
+    int precision = 0;
+    while (precision < MAX_PRECISION && (int)(0.5 + largest * (1 << (precision + 1))) < 1 << WEIGHT_BITS) precision++;
+    taps->precision = precision;
+    for (int64_t i = 0; i < outputs; i++)
+        for (int64_t j = 0; j < taps->count[i]; j++) {
+            const double weight = exact[i * room + j] * (1 << precision);
+            taps->weights[i * room + j] = (int16_t)(weight < 0 ? weight - 0.5 : weight + 0.5);
+        }
+    free(exact);
+    return 1;
+}
+
+// Writes a row of numbers into the batch; `scale` and `bias` have a number for each of them.
+AVX2 static void put_row(const Batch *to, uint8_t *restrict out, const uint8_t *restrict line, int64_t n,
+                         const float *restrict scale, const float *restrict bias) {
+    if (!to->normalise) {
+        memcpy(out, line, n);
+        return;
+    }
+    float *restrict numbers = (float *)out;
+    const float unit = to->unit;
+    for (int64_t j = 0; j < n; j++) {
+        const float value = (float)line[j] * unit;
+        const float scaled = value * scale[j];
+        numbers[j] = scaled + bias[j];
+    }
+}
+
+#if HAS_RESIZE
+
+static inline int32_t two_weights(const int16_t *weights) {
+    int32_t both;
+    memcpy(&both, weights, sizeof both);
+    return both;
+}
+
+static inline AVX2 __m256i two_rows(const uint8_t *one, const uint8_t *other) {
+    const __m128i low = _mm_loadu_si128((const void *)one), high = _mm_loadu_si128((const void *)other);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
+
+static inline AVX2 void put_pixel(uint8_t *out, int pixel) { memcpy(out, &pixel, sizeof pixel); }
+
+// Resizes four rows at a time: columns [left, left + width) of the result, mirrored if `flip`.
+//
+// A vector holds 16 bytes of two rows, five pixels and a third of one.  A shuffle lays the same channel of two
+// neighbours side by side as 16-bit numbers, and one madd multiplies them with two weights and adds them up.
+AVX2 static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
+                                  int64_t width, int64_t flip, const Taps *taps) {
+    const __m256i pixels_0_1 =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+    const __m256i pixels_2_3 =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+    const __m256i half = _mm256_set1_epi32(taps->precision ? 1 << (taps->precision - 1) : 0);
+    const __m128i shift = _mm_cvtsi32_si128(taps->precision);
+    for (int64_t p = 0; p < width; p++) {
+        const int64_t x = left + (flip ? width - 1 - p : p);
+        const int16_t *weights = taps->weights + x * taps->room;
+        __m256i sum_0_1 = half, sum_2_3 = half;
+        int64_t at = COLORS * taps->first[x];
+        for (int64_t j = 0; j < taps->count[x]; j += GROUP, at += GROUP * COLORS) {
+            const __m256i near = _mm256_set1_epi32(two_weights(weights + j));
+            const __m256i far = _mm256_set1_epi32(two_weights(weights + j + 2));
+            const __m256i a = two_rows(rows[0] + at, rows[1] + at), b = two_rows(rows[2] + at, rows[3] + at);
+            sum_0_1 = _mm256_add_epi32(sum_0_1, _mm256_madd_epi16(_mm256_shuffle_epi8(a, pixels_0_1), near));
+            sum_0_1 = _mm256_add_epi32(sum_0_1, _mm256_madd_epi16(_mm256_shuffle_epi8(a, pixels_2_3), far));
+            sum_2_3 = _mm256_add_epi32(sum_2_3, _mm256_madd_epi16(_mm256_shuffle_epi8(b, pixels_0_1), near));
+            sum_2_3 = _mm256_add_epi32(sum_2_3, _mm256_madd_epi16(_mm256_shuffle_epi8(b, pixels_2_3), far));
+        }
+        // Packing clamps to [0, 255].  The low half has rows 0 and 2, the high half rows 1 and 3.
+        const __m256i words = _mm256_packs_epi32(_mm256_sra_epi32(sum_0_1, shift), _mm256_sra_epi32(sum_2_3, shift));
+        const __m256i bytes = _mm256_packus_epi16(words, _mm256_setzero_si256());
+        const __m128i even = _mm256_castsi256_si128(bytes), odd = _mm256_extracti128_si256(bytes, 1);
+        // Four bytes for three: the next pixel writes over the fourth.
+        put_pixel(out + COLORS * p, _mm_cvtsi128_si32(even));
+        put_pixel(out + COLORS * p + out_stride, _mm_cvtsi128_si32(odd));
+        put_pixel(out + COLORS * p + 2 * out_stride, _mm_extract_epi32(even, 1));
+        put_pixel(out + COLORS * p + 3 * out_stride, _mm_extract_epi32(odd, 1));
+    }
+}
+
+// Makes VECTOR bytes of an output row: rows two by two, their bytes interleaved, and one madd for each quarter.
+AVX2 static inline __m256i resize_columns(const uint8_t *from, int64_t stride, int64_t count, const int16_t *weights,
+                                          __m256i half, __m128i shift) {
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i sum[4] = {half, half, half, half};
+    for (int64_t j = 0; j < count; j += 2) {
+        const __m256i both = _mm256_set1_epi32(two_weights(weights + j));
+        const __m256i a = _mm256_loadu_si256((const void *)(from + j * stride));
+        const __m256i b = _mm256_loadu_si256((const void *)(from + (j + 1) * stride));
+        const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+        sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), both));
+        sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), both));
+        sum[2] = _mm256_add_epi32(sum[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), both));
+        sum[3] = _mm256_add_epi32(sum[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), both));
+    }
+    for (int q = 0; q < 4; q++) sum[q] = _mm256_sra_epi32(sum[q], shift);
+    // Unpacking and packing work within halves alike, so the bytes come out in their order.
+    return _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[3]));
+}
+
+// Resizes one image; `line` holds a row of the result, to the next multiple of VECTOR.
+AVX2 static int resize(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const float *scale,
+                       const float *bias, Scratch *scratch) {
+    Taps across = {0}, down = {0};
+    int done = 0;
+    if (!make_taps(&across, from->width, from->full_width, to->bicubic)) goto end;
+    if (!make_taps(&down, from->height, from->full_height, to->bicubic)) goto end;
+
+    // Only the rows that the result needs, in groups of four; those of the last group are copied with room after them,
+    // since the horizontal pass reads over their end.
+    const int64_t n = COLORS * from->out_width, bytes = COLORS * from->width;
+    const int64_t last = from->out_top + from->out_height - 1;
+    const int64_t begin = down.first[from->out_top], end = down.first[last] + down.count[last];
+    const int64_t stride = (n + VECTOR + VECTOR - 1) / VECTOR * VECTOR;
+    // A count that is odd reads a row more, whatever it holds, with weight zero.
+    uint8_t *tail = reserve(scratch, GROUP * (bytes + OVERREAD) + (end - begin + 2 * GROUP) * stride);
+    if (!tail) goto end;
+    uint8_t *middle = tail + GROUP * (bytes + OVERREAD);
+    const uint8_t *window = (const uint8_t *)from->pixels + from->top * from->stride + from->left * COLORS;
+    for (int64_t y = begin; y < end; y += GROUP) {
+        const uint8_t *rows[GROUP];
+        const int inside = from->stride * (y + GROUP - 1) + bytes + OVERREAD <=
+                           from->stride * (from->height - 1) + bytes && y + GROUP <= from->height;
+        for (int64_t q = 0; q < GROUP; q++) {
+            const int64_t row = y + q < from->height ? y + q : from->height - 1;
+            rows[q] = window + from->stride * row;
+            if (!inside) rows[q] = memcpy(tail + q * (bytes + OVERREAD), rows[q], bytes);
+        }
+        resize_four_rows(rows, middle + (y - begin) * stride, stride, from->out_left, from->out_width,
+                         from->flip_columns, &across);
+    }
+
+    const __m256i half = _mm256_set1_epi32(down.precision ? 1 << (down.precision - 1) : 0);
+    const __m128i shift = _mm_cvtsi32_si128(down.precision);
+    for (int64_t y = 0; y < from->out_height; y++) {
+        const int64_t row = from->out_top + (from->flip_rows ? from->out_height - 1 - y : y);
+        const uint8_t *first = middle + (down.first[row] - begin) * stride;
+        for (int64_t j = 0; j < n; j += VECTOR) {
+            const __m256i made = resize_columns(first + j, stride, down.count[row], down.weights + row * down.room,
+                                                half, shift);
+            _mm256_storeu_si256((void *)(line + j), made);
+        }
+        put_row(to, out + y * to->row_bytes, line, n, scale, bias);
+    }
+    done = 1;
+end:
+    free_taps(&across);
+    free_taps(&down);
+    return done;
+}
+
+#endif
+
+// Takes the window of one image as it is, with fill outside.
+static void take(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const uint8_t *filled,
+                 const float *scale, const float *bias) {
+    const int64_t channels = to->channels, width = from->width, n = channels * width;
+    const int64_t right = from->left + width < from->columns ? from->left + width : from->columns;
+    const int64_t left = from->left > 0 ? from->left : 0;
+    for (int64_t y = 0; y < from->height; y++) {
+        const int64_t row = from->top + (from->flip_rows ? from->height - 1 - y : y);
+        const int none = row < 0 || row >= from->rows || right <= left;
+        const int whole = !none && right - left == width;
+        const uint8_t *pixels = (const uint8_t *)from->pixels + (none ? 0 : row * from->stride + left * channels);
+        if (!whole) memcpy(line, filled, n);
+        if (none) {
+            put_row(to, out + y * to->row_bytes, line, n, scale, bias);
+            continue;
+        }
+        if (whole && !from->flip_columns) {
+            put_row(to, out + y * to->row_bytes, pixels, n, scale, bias);
+            continue;
+        }
+        const int64_t before = left - from->left, inside = right - left;
+        if (!from->flip_columns) {
+            memcpy(line + before * channels, pixels, inside * channels);
+        } else {
+            uint8_t *place = line + (width - 1 - before) * channels;
+            for (int64_t x = 0; x < inside; x++)
+                for (int64_t c = 0; c < channels; c++) place[c - x * channels] = pixels[x * channels + c];
+        }
+        put_row(to, out + y * to->row_bytes, line, n, scale, bias);
+    }
+}
+
+// Whether this CPU and this build can resize.
+int torchdali_resizes(void) {
+#if HAS_RESIZE
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return 0;
+#endif
+}
+
+// Whether this CPU runs the rest.
+int torchdali_runs(void) {
+#if HAS_RESIZE
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return 1;
+#endif
+}
+
+// Writes images start, start + step, ... of `pictures` into their rows.  Returns 0, or 1 where memory ran out.
+int torchdali_write_images(const Picture *pictures, int64_t start, int64_t stop, int64_t step, const Batch *to) {
+    Scratch scratch = {0};
+    int64_t widest = 0;
+    for (int64_t i = start; i < stop; i += step)
+        if (pictures[i].out_width > widest) widest = pictures[i].out_width;
+    const int64_t n = widest * to->channels;
+    float *scale = malloc(sizeof(float) * (n + 1)), *bias = malloc(sizeof(float) * (n + 1));
+    uint8_t *line = malloc(n + VECTOR), *filled = malloc(n + 1);
+    int failed = !scale || !bias || !line || !filled;
+    for (int64_t j = 0; j < n && !failed; j++) {
+        scale[j] = to->scale[j % to->channels];
+        bias[j] = to->bias[j % to->channels];
+        filled[j] = to->fill[j % to->channels];
+    }
+    for (int64_t i = start; i < stop && !failed; i += step) {
+        const Picture *from = pictures + i;
+        uint8_t *out = to->batch + i * to->image_bytes;
+        if (from->height == from->full_height && from->width == from->full_width &&
+            from->height == from->out_height && from->width == from->out_width) {
+            take(from, to, out, line, filled, scale, bias);
+            continue;
+        }
+#if HAS_RESIZE
+        failed = !resize(from, to, out, line, scale, bias, &scratch);
+#else
+        failed = 1;
+#endif
+    }
+    free(scale);
+    free(bias);
+    free(line);
+    free(filled);
+    free(scratch.bytes);
+    return failed;
+}
