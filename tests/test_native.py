@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -263,3 +264,19 @@ def test_a_library_that_can_not_be_loaded_is_no_error(fresh, monkeypatch):
     monkeypatch.setattr(native, "BUILT", "not there")
     native._cached().write_bytes(b"no library")
     assert native.kernel() is None
+
+
+@needs_kernel
+@pytest.mark.slow
+def test_sanitizers_find_nothing(tmp_path):
+    """AddressSanitizer and UndefinedBehaviorSanitizer, over 4,000 random images."""
+    source, program = Path(__file__).with_name("native_cases.c"), tmp_path / "cases"
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = [flag for flag in build.FLAGS if flag not in ("-shared", "-O3")]
+    line = [build.compiler(), *flags, "-O1", "-g", *sanitizers, "-o", program, source, "-lm"]
+    compiled = subprocess.run(line, capture_output=True, text=True, timeout=200)
+    if "cannot find" in compiled.stderr:
+        pytest.skip("this compiler comes without sanitizers")
+    assert not compiled.returncode and not compiled.stderr, compiled.stderr
+    done = subprocess.run([program], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "done\n" and not done.returncode, done.stderr

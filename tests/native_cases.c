@@ -1,0 +1,49 @@
+// Random images through the kernels, for a sanitizer: each in memory of its exact size, as is the batch.
+#include "../torchdali/native/images.c"
+
+#include <stdio.h>
+
+static uint64_t state = 1;
+
+static int64_t below(int64_t n) {  // splitmix64
+    uint64_t x = state += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return (int64_t)((x ^ (x >> 31)) % (uint64_t)n);
+}
+
+int main(void) {
+    enum { CASES = 4000, LARGEST = 90 };
+    const float scale[] = {0.5f, 0.25f, 2.0f, 1.0f}, bias[] = {0, 1, -1, 2};
+    const uint8_t fill[] = {1, 2, 3, 4};
+    for (int k = 0; k < CASES; k++) {
+        const int resizes = k % 2 && torchdali_resizes();
+        Picture one = {.rows = 1 + below(LARGEST), .columns = 1 + below(LARGEST)};
+        Batch to = {.channels = resizes ? COLORS : 1 + below(4), .bicubic = below(2), .normalise = below(2), .unit = 1};
+        to.scale = scale, to.bias = bias, to.fill = fill;
+        one.stride = one.columns * to.channels + (k % 3 ? 0 : below(30));
+        const int64_t bytes = one.stride * (one.rows - 1) + one.columns * to.channels;
+        uint8_t *pixels = malloc(bytes);
+        for (int64_t j = 0; j < bytes; j++) pixels[j] = (uint8_t)below(256);
+        one.pixels = (int64_t)pixels;
+        one.top = resizes ? below(one.rows) : below(3 * LARGEST) - 2 * LARGEST;
+        one.left = resizes ? below(one.columns) : below(3 * LARGEST) - 2 * LARGEST;
+        one.height = 1 + below(resizes ? one.rows - one.top : LARGEST);
+        one.width = 1 + below(resizes ? one.columns - one.left : LARGEST);
+        one.full_height = resizes ? 1 + below(LARGEST) : one.height;
+        one.full_width = resizes ? 1 + below(LARGEST) : one.width;
+        one.out_top = resizes ? below(one.full_height) : 0;
+        one.out_left = resizes ? below(one.full_width) : 0;
+        one.out_height = resizes ? 1 + below(one.full_height - one.out_top) : one.height;
+        one.out_width = resizes ? 1 + below(one.full_width - one.out_left) : one.width;
+        one.flip_rows = below(2), one.flip_columns = below(2);
+        to.row_bytes = one.out_width * to.channels * (to.normalise ? (int64_t)sizeof(float) : 1);
+        to.image_bytes = to.row_bytes * one.out_height;
+        to.batch = malloc(to.image_bytes);
+        if (torchdali_write_images(&one, 0, 1, 1, &to)) return 1;
+        free(to.batch);
+        free(pixels);
+    }
+    puts("done");
+    return 0;
+}
