@@ -26,7 +26,7 @@ GROUPS = {
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
-    "source": "options source collate buffers prefetch watchdog listeners",
+    "source": "options source collate buffers threads prefetch watchdog listeners",
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
+from .threads import DaemonThreads
 
 _warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
@@ -270,7 +270,7 @@ class DirectReading(Reading):
         return self._read(rows.indices)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        threads = ThreadPoolExecutor(THREADS, "torchdali-read") if self._blocking else None
+        threads = DaemonThreads(THREADS, "torchdali-read") if self._blocking else None
         wait = 0.0  # seconds that one thread needed for a sample of the last batch
         try:
             for indices, _ in rows:
@@ -281,7 +281,7 @@ class DirectReading(Reading):
                     if threads is None or parts == 1:
                         columns = self._read(indices)
                     else:
-                        columns = join(list(threads.map(self._read, np.array_split(indices, parts))))
+                        columns = join(threads.map(self._read, np.array_split(indices, parts)))
                 except Exception as error:
                     let_through(error)
                     yield leave_frame(error)
@@ -290,4 +290,4 @@ class DirectReading(Reading):
                 yield columns
         finally:
             if threads is not None:
-                threads.shutdown()
+                threads.close()
