@@ -80,7 +80,7 @@ class HostStage:
             if not plan.any_functions or name not in plan.inputs or self._is_output(name, work) or kind.held == "number"
         ]
         ours = {key for name in plan.kinds for key in (name, *plan.leaves_as(name))}
-        names += [name for name in work.outputs if name not in ours]
+        names += [name for name in (*work.outputs, *work.lists) if name not in ours]
         for name in names:
             if plan.views and plan.viewed(name):
                 values = {
@@ -90,7 +90,7 @@ class HostStage:
                 work.batch[name] = plan.form_views(values)
             else:
                 work.batch[name] = self._make(work, name, name, plan, shared)
-        work.outputs, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, Drawn(), []
+        work.outputs, work.lists, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, {}, Drawn(), []
 
     def _is_output(self, name: str, work: Work) -> bool:
         return any(key in work.outputs for key in (name, *self.plan.leaves_as(name)))

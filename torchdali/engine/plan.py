@@ -41,6 +41,7 @@ class Plan(Chain):
         encoded: those of them whose files DALI decodes.
         decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
+        beside: the fields that functions see as lists.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
@@ -91,6 +92,9 @@ class Plan(Chain):
         others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
         self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        seen = {*self.inputs, *self.pixels}
+        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
+        self.beside = self.beside if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
