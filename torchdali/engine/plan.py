@@ -281,7 +281,7 @@ class Plan(Chain):
             begin: the samples as they were read.
         """
         drawn = self.host.draw(self, self.first_run, rand, begin)
-        views = [] if self.functions else self.draw_views(rand, drawn)
+        views = [] if self.functions else self.draw_views(rand, self.host.shown(drawn) if self.any_functions else drawn)
         if self.fused:
             self._fuse(begin, drawn, views)
         return drawn, views

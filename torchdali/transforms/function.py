@@ -268,7 +268,9 @@ class Function:
                 f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
             )
         for field, value in result.items():
-            host = not self.traceable and isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) != 0
+            host = not self.traceable and (
+                isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+            )
             samples = len(value) if host else getattr(value, "batch_size", None)
             if not isinstance(field, str) or (samples is None and type(value).__name__ != "DataNode"):
                 raise TransformError(
