@@ -256,6 +256,9 @@ TRANSFORMS = [
     T.Compose([T.RandomResizedCrop(24, interpolation="bicubic"), T.GaussianBlur(5)]),
     T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
     T.Compose([T.CenterCrop(30), T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.uint8, scale=True)]),
+    T.Compose([T.RandomZoomOut((9, 8, 7)), T.RandomShortestSize([30, 40], 50)]),
+    T.Compose([T.Pad(3), T.RandomResize(20, 40), T.RandomRotation(30, "bilinear", expand=True)]),
+    T.Compose([T.ScaleJitter((40, 40)), T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, fill=7)]),
 ]
 
 
@@ -431,6 +434,11 @@ def lossless(pictures, tmp_path_factory):
         (T.Compose([T.RandomCrop(48, pad_if_needed=True), T.RandomVerticalFlip()]), 0, 0),
         (T.Resize((32, 32)), 0.6, 16),
         (T.RandomResizedCrop(24), 0.6, 16),
+        (T.Compose([T.Pad(3, fill=7), T.RandomZoomOut((9, 8, 7), (1, 2))]), 0, 0),
+        (T.RandomShortestSize([30, 40], 50), 0.6, 16),
+        # Estimated: a few pixels whose places fall between two others by rounding, and edges.
+        (T.RandomRotation(40), 0.2, 255),
+        (T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, "bilinear", fill=7), 0.5, 128),
         (T.Compose([T.CenterCrop(32), T.ToDtype(torch.float32, scale=True)]), 1e-7, 1e-6),
     ],
     ids=str,

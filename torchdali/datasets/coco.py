@@ -114,7 +114,7 @@ class CocoDataset(MapDataset):
         if masks:
             self._objects["masks"] = [_outline(entry.get("segmentation", [])) for entry in entries]
             known[f"{GROUP}.masks"] = Polygons(group=GROUP)
-        self._set_fields(tuple(known) if fields is None else fields, known, kinds)
+        self._set_fields(tuple(known) if fields is None else fields, known, {**known, **(kinds or {})})
         self._fingerprint = f"{len(self)} images {digest(found.digest, masks, skip_empty)}"
 
     def __len__(self) -> int:

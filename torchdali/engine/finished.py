@@ -11,7 +11,7 @@ from ..batch import Collated, Padded
 from ..buffers import Pool
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
-from ..kinds import Mask, Polygons
+from ..kinds import Mask, Polygons, Volume
 from .chain import Chain
 from .hostpass import Drawn
 from .images import Each, Target, make_images, sizes_of, transform_images
@@ -63,7 +63,7 @@ class Finisher:
             if source not in work.outputs or left:
                 return self._images(work, name, key, source, chain, drawn)
             return self._output(work, name, source, key)
-        if isinstance(kind, (Mask, Polygons)):
+        if isinstance(kind, (Mask, Polygons, Volume)):
             return self._masks(work, name, key, source, drawn)
         if name in drawn.columns:
             return self._rows(work, name, drawn)
@@ -126,7 +126,7 @@ class Finisher:
         return work.shared[name]
 
     def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
-        """Make a batch of masks, each moved as its image was."""
+        """Make a batch of masks or volumes, each moved as its image or its scene was."""
         plan = self._plan
         output = work.outputs.get(source)
         values = work.lists.get(source, work.columns.get(name, ())) if output is None else output.as_arrays()

@@ -114,6 +114,7 @@ class Program:
                             key: feed(Argument(number, k, name, key), as_argument(params[key]))
                             for key in step.dali_params(params)
                         }
+                        ops.frames = plan.kinds[name].word == "video"
                         sample[name] = step.transform(ops, sample[name], **fed)
             if stop < chain.split:
                 if number:

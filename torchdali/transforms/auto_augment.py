@@ -54,6 +54,7 @@ class Operations(Rounds):
     fill: Any
 
     needs_sizes = True
+    images_only = True
 
     def __post_init__(self) -> None:
         if mode_name(self.interpolation) not in ("nearest", "bilinear"):

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Sizes
+from ..moves import Move, Sizes, spread
 from ..rand import Key, Rand
-from .base import Compose, Params, Transform, check_transform
+from .base import Compose, Convert, Filter, Mover, Params, Transform, check_transform
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
+        elif isinstance(transform, (Filter, Convert)) or (
+            isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
+        ):
+            raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
         elif isinstance(transform, Transform):
             found.append(transform)
         else:
@@ -91,6 +95,22 @@ class Chain(Transform):
         for step in self.steps:
             channels = step.out_channels(channels)
         return channels
+
+    @property
+    def moving(self) -> bool:
+        return any(step.moving for step in self.steps)
+
+    @property
+    def images_only(self) -> bool:
+        return any(step.images_only for step in self.steps)
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        moves: list[Move] = []
+        for k, step in enumerate(self.steps):
+            for move in step.drawn_moves(part_of(params, f"{k}:"), sizes):
+                moves.append(move)
+                sizes = move.sizes(sizes)
+        return moves
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         params: Params = {}
@@ -173,6 +193,27 @@ class Rounds(Transform):
     @property
     def needs_sizes(self) -> bool:
         return any(branch.needs_sizes for branch in self.branches)
+
+    @property
+    def moving(self) -> bool:
+        return any(branch.moving for branch in self.branches)
+
+    @property
+    def images_only(self) -> bool:
+        return any(branch.images_only for branch in self.branches)
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        moves: list[Move] = []
+        for turn in range(self.rounds):
+            for k, branch in enumerate(self.branches):
+                rows = np.flatnonzero(params[f"{turn}"] == k + 1)
+                if not branch.moving or not len(rows):
+                    continue
+                own = {key: values[rows] for key, values in part_of(params, f"{turn}/{k}/").items()}
+                for move in branch.drawn_moves(own, sizes[rows]):
+                    moves.append(spread(move, rows, sizes))
+                    sizes = moves[-1].sizes(sizes)
+        return moves
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         which, chosen = self.choose(rand, sizes)
