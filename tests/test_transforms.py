@@ -74,7 +74,7 @@ EXAMPLES = {
     "ToDtype": [T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.float16, True), T.ToDtype(torch.float64)],
 }
 """By exported name."""
-NO_TRANSFORMS = {"Transform", "traceable"}
+NO_TRANSFORMS = {"Views", "Transform", "traceable"}
 
 cases = pytest.mark.parametrize("transform", [case for several in EXAMPLES.values() for case in several], ids=repr)
 
@@ -532,9 +532,9 @@ WRONG = [
     (lambda: T.RandomCrop(5, padding=1.5), "padding must be 1, 2 or 4 integers, none negative, got 1.5"),
     (lambda: T.RandomCrop(5, padding=(1, 2, 3)), "padding must be 1, 2 or 4 integers, none negative, got (1, 2, 3)"),
     (lambda: T.RandomCrop(5, padding_mode="wrap"), "padding_mode must be constant, edge, reflect or symmetric, got 'w"),
-    (lambda: T.RandomCrop(5, fill="red"), "fill must be a number or one for each channel, got 'red'"),
-    (lambda: T.RandomCrop(5, fill=()), "fill must be a number or one for each channel, got ()"),
-    (lambda: T.RandomCrop(5, fill={}), "fill must be a number or one for each channel, got {}"),
+    (lambda: T.RandomCrop(5, fill="red"), "of them by kind, such as {\"image\": 127}, got 'red'"),
+    (lambda: T.RandomCrop(5, fill=()), "fill must be a number or one for each channel, or a dict of them by kind"),
+    (lambda: T.RandomCrop(5, fill={}), 'or a dict of them by kind, such as {"image": 127}, got {}'),
     (lambda: T.RandomHorizontalFlip(1.5), "p must be in [0, 1], got 1.5"),
     (lambda: T.RandomVerticalFlip("half"), "p must be in [0, 1], got 'half'"),
     (lambda: T.ColorJitter(brightness=-1), "brightness must be in [0, inf], got -1"),

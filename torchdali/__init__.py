@@ -16,6 +16,8 @@ from .datasets import (
     RecordIODataset,
     TarDataset,
     TFRecordDataset,
+    TokenWindows,
+    Zip,
 )
 from .errors import (
     BadSampleError,
@@ -82,12 +84,14 @@ __all__ = [
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",
     "WeightedSampler",
     "WorkerDiedError",
     "WorkerTimeoutError",
+    "Zip",
     "from_torchvision",
     "pack",
     "readers",

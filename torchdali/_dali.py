@@ -275,6 +275,10 @@ class Output:
         """Views of DALI's host memory, one array per sample."""
         return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
 
+    def as_arrays(self) -> list[NDArray[Any]]:
+        """Give the samples on the host: views of host memory, or copies of a GPU's within a session."""
+        return [tensor.cpu().numpy() for tensor in self.tensors()] if self.on_device else self.arrays()
+
     def tensors(self) -> torch.Tensor | list[torch.Tensor]:
         """Give views of DALI's memory: one tensor where the samples are uniform, else one per sample.
 

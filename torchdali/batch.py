@@ -11,17 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Kind = Literal["encoded", "image", "array", "number", "object"]
-"""The kind of a field.
+Held = Literal["encoded", "image", "array", "number", "object"]
+"""How a column holds a field's values; what they mean is the field's kind (`kinds.Kind`).
 
-    encoded   bytes of an image file, uint8 [n] each; decoded by the loader, it leaves as an image
+    encoded   bytes of a file, uint8 [n] each
     image     uint8 [H, W, C] each
     array     any numeric array each, of one dtype and number of dimensions; ragged ones leave padded
     number    one number per sample; leaves as a tensor [N]
     object    anything else, such as strings; leaves as a list
 """
 
-PIXELS = ("encoded", "image")  # the kinds that transforms act on
 Column = Sequence[Any] | NDArray[Any]  # one value per sample
 Columns = dict[str, Column]
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .batch import Column, Kind
+from .batch import Column, Held
 from .signature import NUMERIC, check_arrays, is_number
 
 
-def as_column(name: str, values: Any) -> tuple[Column, Kind]:
+def as_column(name: str, values: Any) -> tuple[Column, Held]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
     Raises:
@@ -48,7 +48,7 @@ def writable(column: Column) -> Column:
     return [value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value for value in column]
 
 
-def same_shape(column: Column, kind: Kind) -> bool:
+def same_shape(column: Column, kind: Held) -> bool:
     """Tell whether all values of a column have one shape; image files have none before they are decoded."""
     if isinstance(column, np.ndarray):
         return True

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import Column, Columns, Kind
+from .batch import Column, Columns, Held
+from .checks import nearest
+from .kinds import NUMBER, OBJECT, AnyKind, Kind, as_kind, tell
 
-BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
+BESIDE: dict[str, Kind] = {"index": NUMBER, "path": OBJECT, "valid": NUMBER}
 """Fields that any loader adds on request: they are not part of the data."""
 
 ALWAYS: dict[str, Kind] = {name: kind for name, kind in BESIDE.items() if name != "path"}
@@ -29,7 +31,7 @@ class Fields(NamedTuple):
     kinds: dict[str, Kind]
 
     @classmethod
-    def choose(cls, names: Sequence[str], known: Mapping[str, Kind]) -> Fields:
+    def choose(cls, names: Sequence[str], known: Mapping[str, AnyKind]) -> Fields:
         """Choose fields among a source's own and `BESIDE`.
 
         Args:
@@ -44,7 +46,7 @@ class Fields(NamedTuple):
         possible = {**known, **BESIDE}
         if isinstance(names, str) or not names or _repeats(names) or not set(names) <= set(possible):
             raise ValueError(f"fields must be different ones of {', '.join(possible)}, got {names!r}")
-        return cls(tuple(names), {name: possible[name] for name in names})
+        return cls(tuple(names), {name: as_kind(possible[name]) for name in names})
 
     def fill(
         self,
@@ -89,7 +91,24 @@ def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str
     return names
 
 
-def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
+def resolve_names(told: Mapping[str, Any], names: Sequence[str], option: str = "kinds") -> dict[str, Any]:
+    """Find the fields that a user names, by their names or by the last parts of them.
+
+    Raises:
+        ValueError: a name is no field's, or several fields end with it.
+    """
+    found: dict[str, Any] = {}
+    for name, value in told.items():
+        fits = [name] if name in names else [one for one in names if one.rpartition(".")[2] == name]
+        if len(fits) > 1:
+            raise ValueError(f"{option} must name one field, and {name!r} may be {' or '.join(fits)}")
+        if not fits:
+            raise ValueError(f"{option} must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
+        found[fits[0]] = value
+    return found
+
+
+def check_kinds(kinds: Mapping[str, AnyKind], names: Iterable[str]) -> None:
     """Check that the argument `kinds` names only fields that a source has.
 
     Raises:
@@ -100,15 +119,18 @@ def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
         raise ValueError(f"kinds must be of the fields {', '.join(known)}, got {unknown[0]!r}")
 
 
-def check_kind(name: str, given: Kind | None, natural: Kind, possible: Sequence[Kind]) -> Kind:
-    """Give the kind of a field: the given one, or without one the natural one.
+def check_kind(name: str, given: AnyKind | None, natural: Held, possible: Sequence[Held]) -> Held:
+    """Tell how a field's column holds its values: as the given kind does, or without one as it naturally would.
 
     Raises:
         ValueError: the field can't have the given kind.
     """
-    if given is not None and given not in possible:
+    if given is None:
+        return natural
+    kind = tell(given, natural)
+    if kind.held not in possible:
         raise ValueError(f"the kind of {name!r} must be {' or '.join(possible)}, got {given!r}")
-    return given or natural
+    return kind.held
 
 
 def _repeats(names: Sequence[str]) -> bool:

@@ -23,6 +23,7 @@ from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
+from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Epoch, Order, Step
 from .pillow import MAX_PIXELS
@@ -77,6 +78,8 @@ class DataLoader:
         ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
             tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
             and the first batch for what a function makes.
+        kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word such
+            as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
@@ -139,6 +142,7 @@ class DataLoader:
         pad_multiple: int = 1,
         ragged: Sequence[str] = (),
         uniform: Sequence[str] = (),
+        kinds: Mapping[str, AnyKind] | None = None,
         with_state: bool = False,
         memory_format: torch.memory_format | None = None,
         num_workers: int = 0,
@@ -177,6 +181,7 @@ class DataLoader:
             pad_multiple=pad_multiple,
             ragged=ragged,
             uniform=uniform,
+            kinds=kinds,
             with_state=with_state,
             memory_format=memory_format,
             num_workers=num_workers,
@@ -425,8 +430,16 @@ class DataLoader:
         if self._plan is None:
             options, source = self.options, self.source
             kind = torch.device(options.device).type if options.device is not None else _default_kind()
-            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
-            if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
+            plan = Plan(
+                self.transform,
+                source.kinds,
+                kind,
+                source.uniform,
+                options.ragged,
+                options.uniform,
+                source.doubts,
+            )
+            if self.options.engine == "pipeline" and plan.on_dali and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )

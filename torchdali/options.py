@@ -14,6 +14,7 @@ from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
 from .drawn import Batches
+from .kinds import AnyKind
 from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Options:
     pad_multiple: int = 1
     ragged: Sequence[str] = ()
     uniform: Sequence[str] = ()
+    kinds: Mapping[str, AnyKind] | None = None
     with_state: bool = False
     memory_format: torch.memory_format | None = None
     num_workers: int = 0

@@ -46,6 +46,8 @@ class Key(IntEnum):
     READER_SHARDS = 0x4EAE  # the permutation of a native reader's shards over the ranks
     CHILD = 0xC41D  # plus a number: the children of a `Rand`
     STEP = 0x57E9  # a step of a transform, by its name and occurrence, see `Rand.named`
+    VIEW = 0x51EE  # a view of a sample, by its name, see `Rand.branch`
+    SCENE = 0x5CE2  # a scene of a sample, by its name
     STREAM = 0x57EA  # the draws that a user gave a name, see `Rand.stream`
     COLLATE = 0xC011  # the global generators while a `collate_fn` runs
     TORCH = 0x70C4  # the seed of `rand.torch` in a function
@@ -143,6 +145,12 @@ class Rand:
         """Make the same numbers for some of the samples."""
         made = self._with(self._keys[rows])
         made._root = self._root[rows]
+        return made
+
+    def branch(self, key: Key, name: str) -> Rand:
+        """Make the numbers of the same samples in another place, such as a view: what is named in it has its own."""
+        made = self.named(key, name)
+        made._root = made._keys
         return made
 
     def stream(self, name: str) -> Rand:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Column, Kind
+from .batch import Column, Held
 from .errors import FieldTypeError
 
 NUMERIC = "biuf"
@@ -29,7 +29,7 @@ def is_pixels(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3)
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> Held:
     """The kind of a value on the host, as far as its type and shape tell it.
 
     Returns:
@@ -54,14 +54,14 @@ class Form(NamedTuple):
         channels: of decoded images.
     """
 
-    kind: Kind
+    kind: Held
     dtype: Any = None
     ndim: int | None = None
     shape: tuple[int, ...] | None = None
     channels: int | None = None
 
     @classmethod
-    def of(cls, kind: Kind, value: Any, fixed_shape: bool = False) -> Form:
+    def of(cls, kind: Held, value: Any, fixed_shape: bool = False) -> Form:
         """The form of a value that is of this kind.
 
         Args:
@@ -122,7 +122,7 @@ class Form(NamedTuple):
         return {"encoded": "the bytes of an image file", "array": "an array", "object": "an object"}[self.kind]
 
 
-_REMEDIES: dict[Kind, str] = {
+_REMEDIES: dict[Held, str] = {
     "image": "convert all images to one mode, such as RGB",
     "array": "give all samples one dtype and number of dimensions",
     "number": "give a number for every sample",

@@ -7,6 +7,7 @@ random numbers) into columns.
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Columns, Kind, join
+from .batch import Columns, join
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
+from .fields import resolve_names
+from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -158,7 +161,7 @@ class Source:
 
     def uniform(self, name: str) -> bool | None:
         """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """Give the dtype of a field of arrays; None: each batch shows it."""
@@ -167,6 +170,11 @@ class Source:
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages; None where samples have no files."""
         return None
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return {}
 
     @property
     def empty(self) -> bool:
@@ -200,7 +208,29 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self
+        return self if options.kinds is None else self.told(options.kinds)
+
+    def told(self, kinds: Mapping[str, AnyKind]) -> Source:
+        """Give the same source with other kinds of fields, which its columns hold in the same way.
+
+        Raises:
+            ValueError: an unknown field, or a kind whose values are held in another way.
+        """
+        bound = copy.copy(self)
+        bound.kinds = {**self.kinds, **self._as_told(kinds)}
+        return bound
+
+    def _as_told(self, kinds: Mapping[str, AnyKind]) -> dict[str, Kind]:
+        found = {}
+        for name, told in resolve_names(kinds, list(self.kinds)).items():
+            natural = self.kinds[name].held
+            kind = found[name] = tell(told, natural)
+            if kind.held != natural:
+                raise ValueError(
+                    f"kinds can't make {told!r} of {name!r} here, which {type(self).__name__} reads as "
+                    f"{self.kinds[name]}: write kinds= at the dataset"
+                )
+        return found
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         """Make the order from a loader's `shuffle` and `sampler`.

@@ -12,6 +12,8 @@ from .recordio import RecordIODataset
 from .subset import Subset
 from .tar import TarDataset
 from .tfrecord import TFRecordDataset
+from .tokens import TokenWindows
+from .zip import Zip
 
 __all__ = [
     "ConcatDataset",
@@ -26,5 +28,7 @@ __all__ = [
     "Subset",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
+    "Zip",
     "as_columns",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..batch import Columns, Kind
-from ..fields import BESIDE, Fields
+from ..batch import Columns
+from ..fields import BESIDE, Fields, check_kinds
 from ..formats.image import look
+from ..kinds import AnyKind, Kind, as_kind, tell
 from ..listeners import Listeners
 from ..source import DirectReading, Pass, Reading, Source
 
@@ -34,17 +36,23 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     paths: list[str] | None = None
     _chosen: Fields | None = None
 
-    def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
+    def _set_fields(
+        self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None
+    ) -> None:
         """Choose the fields of a sample.
 
         Args:
             fields: their names, as the user writes them.
             kinds: the kinds of all columns that `read_columns` can give.
+            told: the kinds that the user wrote, which say more of the same columns, such as "boxes" of an array.
 
         Raises:
             ValueError: an unknown or repeated field, or a column with the name index, path or valid.
         """
-        self._chosen = Fields.choose(fields, kinds)
+        known = {name: as_kind(kind) for name, kind in kinds.items()}
+        check_kinds(told or {}, known)
+        known |= {name: tell(kind, known[name].held) for name, kind in (told or {}).items()}
+        self._chosen = Fields.choose(fields, known)
 
     def _fields(self) -> Fields:
         if self._chosen is None:
@@ -61,8 +69,13 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     @property
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
-        """The kind of each field, see `batch.Kind`."""
+        """The kind of each field."""
         return self._fields().kinds
+
+    def told(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
+        bound = copy.copy(self)
+        bound._chosen = self._fields()._replace(kinds={**self.kinds, **self._as_told(kinds)})
+        return bound
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -80,7 +93,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
         None: each batch shows it.
         """
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
 
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages and for the field `path`."""
@@ -115,12 +128,12 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is outside a dataset of {len(self)} samples")
         columns = self.read(np.array([index % len(self)]))
-        return tuple(_look(self.kinds[name], column[0]) for name, column in columns.items())
+        return tuple(_look(self.kinds[name].held, column[0]) for name, column in columns.items())
 
 
-def _look(kind: Kind, value: Any) -> Any:
-    if kind == "encoded":
+def _look(held: str, value: Any) -> Any:
+    if held == "encoded":
         value = look(value)
-    if kind in ("encoded", "image"):
+    if held in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)
-    return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value
+    return torch.as_tensor(np.array(value)) if held in ("array", "number") else value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..batch import Column, Columns, Kind, take
+from ..batch import Column, Columns, Held, take
 from ..checks import nearest_path
 from ..columns import as_column, same_shape
 from ..fingerprint import files_digest
@@ -65,7 +65,7 @@ class FileDataset(MapDataset):
             raise FileNotFoundError(
                 f"the first of {len(self.paths)} files does not exist: {first}{nearest_path(first)}"
             )
-        kinds: dict[str, Kind] = {"image": "encoded"}
+        kinds: dict[str, Held] = {"image": "encoded"}
         self.labels: Column | None = None
         if labels is not None:
             column, kinds["label"] = as_column("labels", labels)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Column, Columns, Kind, take
+from ..batch import Column, Columns, Held, take
 from ..columns import as_column, same_shape
 from ..fingerprint import digest
 from ..signature import Form, is_pixels
@@ -60,7 +60,7 @@ class InMemoryDataset(MapDataset):
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
         self.columns: Columns = {}
-        kinds: dict[str, Kind] = {}
+        kinds: dict[str, Held] = {}
         for name, values in given.items():
             self.columns[name], kinds[name] = _column(name, values)
         lengths = {name: len(column) for name, column in self.columns.items()}
@@ -91,7 +91,7 @@ class InMemoryDataset(MapDataset):
         return self._fingerprint
 
 
-def _column(name: str, values: Any) -> tuple[Column, Kind]:
+def _column(name: str, values: Any) -> tuple[Column, Held]:
     column, kind = as_column(name, values)
     if kind == "object" and all(isinstance(value, (bytes, bytearray, memoryview)) for value in column):
         return [np.frombuffer(value, np.uint8) for value in column], "encoded"

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..batch import Column, Columns, Kind, take
+from ..batch import Column, Columns, Held, take
 from ..columns import as_column, same_shape
 from ..fingerprint import files_digest
 from ..formats.files import as_root
@@ -58,7 +58,7 @@ class NumpyDataset(MapDataset):
         self._form: Form | None = None
         first = self._load(0)
         self._form = Form.of("array", first, fixed_shape=not ragged)
-        kinds: dict[str, Kind] = {"array": "array" if first.ndim else "number"}
+        kinds: dict[str, Held] = {"array": "array" if first.ndim else "number"}
         self.labels: Column | None = None
         if labels is not None:
             self.labels, kinds["label"] = as_column("labels", labels)
@@ -73,7 +73,7 @@ class NumpyDataset(MapDataset):
         return len(self.paths)
 
     def uniform(self, name: str) -> bool:
-        return self._uniform.get(name, self.kinds[name] == "number")
+        return self._uniform.get(name, self.kinds[name].held == "number")
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         columns: Columns = {}

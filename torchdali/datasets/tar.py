@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch import Columns, Kind
+from ..batch import Columns
 from ..checks import one_of
 from ..fields import BESIDE, check_kinds, name_parts
 from ..fingerprint import below_common_folder, digest
 from ..formats.cache import Index
 from ..formats.npy import as_npy
-from ..formats.parts import Component, as_kind, component, default_field
+from ..formats.parts import Component, component, component_as, default_field
 from ..formats.tar import BLOCK, check_header
 from ..formats.texts import Texts
 from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
+from ..kinds import AnyKind
 from ..paths import expand
 from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
@@ -68,7 +69,7 @@ class TarDataset(MapDataset):
         fields: Sequence[str] | None = None,
         *,
         missing: str = "error",
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         index_paths: str | Path | Sequence[str | Path] | None = None,
         index_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -101,7 +102,7 @@ class TarDataset(MapDataset):
         self._fingerprint: str | None = None
 
     def _name_components(
-        self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, Kind]
+        self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, AnyKind]
     ) -> dict[str, Component]:
         natural = [default_field(endings[0]) for endings in wanted]
         fields = natural if fields is None else fields
@@ -109,11 +110,11 @@ class TarDataset(MapDataset):
         check_kinds(kinds, names)
         parts = {}
         for name, endings in zip(names, wanted, strict=True):
-            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in endings}
+            several = {component_as(one, kinds[name]) if name in kinds else component(one) for one in endings}
             if len(several) > 1:
                 raise ValueError(f"alternatives must be of one kind, got {';'.join(endings)}: write kinds=")
             parts[name] = several.pop()
-        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}})
+        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}}, kinds)
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
@@ -179,7 +180,7 @@ class TarDataset(MapDataset):
                 self._forms[name].check(name, value, self.path(0), self.path(i))
             columns[name].append(value)
         result: Columns = {
-            name: np.array(values, np.int64) if self.kinds[name] == "number" else values
+            name: np.array(values, np.int64) if self.kinds[name].held == "number" else values
             for name, values in columns.items()
         }
         if "key" in names:

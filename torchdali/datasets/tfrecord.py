@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Column, Columns, Kind
+from ..batch import Column, Columns, Held
 from ..fields import BESIDE, check_kinds
 from ..formats.example import check_protobuf, parse_example
 from ..formats.feature import Feature, FeatureError
 from ..formats.parts import as_bytes, as_integer, as_text
 from ..formats.records import RecordFiles
 from ..formats.tfrecord import TFRECORD, crc32c, read_records
+from ..kinds import AnyKind
 from ..storage import Bytes
 from .records import RecordDataset
 
-_FROM_BYTES: dict[Kind, Callable[[Bytes], Any]] = {
+_FROM_BYTES: dict[Held, Callable[[Bytes], Any]] = {
     "encoded": as_bytes, "array": as_bytes, "object": as_text, "number": as_integer,
 }  # fmt: skip
 
@@ -68,7 +69,7 @@ class TFRecordDataset(RecordDataset):
         features: Mapping[str, Any],
         fields: Sequence[str] | Mapping[str, str] | None = None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         index_paths: str | Path | Sequence[str | Path] | None = None,
         index_dir: str | Path | None = None,
         check_crc: bool = False,
@@ -83,7 +84,7 @@ class TFRecordDataset(RecordDataset):
         given = dict(kinds or {})
         check_kinds(given, self.features)
         natural = {field: feature.kind(field, given.get(field)) for field, feature in self.features.items()}
-        self._set_fields(tuple(names), natural)
+        self._set_fields(tuple(names), natural, given)
         self._convert = {
             field: _texts if one.shape else _FROM_BYTES[natural[field]]
             for field, one in self.features.items()
@@ -113,14 +114,14 @@ class TFRecordDataset(RecordDataset):
         return {field: self._column(field, column) for field, column in values.items()}
 
     def _column(self, field: str, values: list[Any]) -> Column:
-        if self.kinds[field] == "number":
+        if self.kinds[field].held == "number":
             return np.array(values, np.float32 if self.features[field].type == "float" else np.int64)
         return np.stack(values) if self.uniform(field) else values
 
     def uniform(self, name: str) -> bool:
-        if name in self.features and self.kinds[name] == "array" and self.features[name].type != "bytes":
+        if name in self.features and self.kinds[name].held == "array" and self.features[name].type != "bytes":
             return None not in self.features[name].shape
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
 
 
 def _texts(values: list[Bytes]) -> list[str]:

@@ -12,8 +12,12 @@ from .. import _dali
 from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
+from .plan import Plan
 from .program import Argument, Program
 from .work import Work
+
+LAYOUTS = {"image": "HWC", "video": "FHWC"}
+"""DALI's layouts of decoded fields, by the words of their kinds."""
 
 
 class Eager:
@@ -56,11 +60,13 @@ class Eager:
         """A work's columns as batches."""
         inputs = {}
         for name in self.plan.inputs:
-            image = self.plan.kinds[name] == "image"
+            kind = self.plan.kinds[name]
+            layout = layout_of(self.plan, name)
+            image = kind.pixels and name not in self.plan.encoded
             column = work.columns[name]
-            if self.plan.kinds[name] == "number":
+            if kind.held == "number":
                 column = np.array(column)  # as numbers leave that no function sees
-            batch = _dali.as_batch(column, "HWC" if image else "")
+            batch = _dali.as_batch(column, layout)
             inputs[name] = batch.gpu() if self.stream and image else batch
         return inputs
 
@@ -84,3 +90,8 @@ class Eager:
 
 def _feed(_: Argument, values: NDArray[Any]) -> Any:
     return _dali.as_batch(values)
+
+
+def layout_of(plan: Plan, name: str) -> str:
+    """Give DALI's layout of an input; files have none."""
+    return "" if name in plan.encoded else LAYOUTS.get(type(plan.kinds[name]).__name__.lower(), "")

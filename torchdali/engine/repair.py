@@ -132,7 +132,7 @@ class Repair:
 
     def _complete(self, work: Work, columns: Columns) -> None:
         self._fetcher.enter(work, columns)
-        if self._fetcher.plan.split:
+        if self._fetcher.plan.on_dali:
             self._eager = self._eager or self._make_eager()
             self._eager(work)
         self._host(work)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..batch import Kind
+from ..batch import Held
+from ..kinds import AnyKind, tell
 from ..storage import Bytes
 from .npy import as_npy
 
@@ -27,11 +28,11 @@ class Component(NamedTuple):
         convert: makes the value from its bytes, uint8 [n]; raises ValueError for other bytes.
     """
 
-    kind: Kind
+    kind: Held
     convert: Callable[[Bytes], Any]
 
 
-def kind_of_bytes(field: str) -> Kind:
+def kind_of_bytes(field: str) -> Held:
     """Tell by its name whether a field of bytes holds image files ("encoded") or just bytes ("array")."""
     name = field.lower()
     if name in _NAMES or (name.startswith("image/") and name.endswith("/encoded")):
@@ -57,20 +58,21 @@ def default_field(ext: str) -> str:
     return "image" if "." not in ext and ext.lower() in IMAGES else ext
 
 
-def as_kind(ext: str, kind: Kind) -> Component:
+def component_as(ext: str, told: AnyKind) -> Component:
     """Give the component of an ending with another kind than usual.
 
     Raises:
         ValueError: the ending can't have this kind.
     """
     natural = component(ext)
+    kind = tell(told, natural.kind).held
     if kind == natural.kind:
         return natural
-    ways: dict[Kind, Callable[[Bytes], Any]] = {
+    ways: dict[Held, Callable[[Bytes], Any]] = {
         "encoded": as_bytes, "array": as_bytes, "number": as_integer, "object": as_python_bytes,
     }  # fmt: skip
     if kind not in ways:
-        raise ValueError(f"the kind of {ext!r} must be one of {', '.join(ways)}, got {kind!r}")
+        raise ValueError(f"the kind of {ext!r} must be one of {', '.join(ways)}, got {told!r}")
     return Component(kind, ways[kind])
 
 

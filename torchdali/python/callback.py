@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from ..batch import Kind
 from ..checks import integer
 from ..distributed import Shard
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..options import Options
 from ..order import Epoch, Rows
 from ..source import Pass, Reading
@@ -49,7 +49,7 @@ class SampleSource(PythonSource):
         num_samples: int | None = None,
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         if not callable(callback):
             raise TypeError(

@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data._utils.collate import default_convert
 
 from ..batch import Collated, Columns, Objects
+from ..kinds import OBJECT
 from ..options import Options
 from ..rand import Key
 from ..seeding import seed_all
@@ -16,7 +17,7 @@ from ..signature import Form
 from .sample import Leaf, Structure
 
 BATCH = "batch"
-WHOLE = Structure([Leaf(BATCH, (), Form("object"))], BATCH)
+WHOLE = Structure([Leaf(BATCH, (), Form("object"), OBJECT)], BATCH)
 """The structure of a batch that nothing is known of."""
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import suppress
 from typing import Any, Self
 
-from ..batch import Kind
 from ..checks import one_of
 from ..distributed import Shard
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..options import Options
 from ..order import Batching, Endless, Epoch, Order
 from ..source import Pass, Reading
@@ -64,7 +64,7 @@ class IterableSource(PythonSource):
         shard: str = "auto",
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         once = isinstance(dataset, Iterator) and type(dataset).__module__ in ("builtins", "itertools", "_io")
         if once:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from ..batch import Kind
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..listeners import Listeners
 from ..order import Rows
 from ..source import Pass, Reading
@@ -46,7 +46,7 @@ class PythonDataset(PythonSource):
         fields: Sequence[str] | None = None,
         *,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
-from ..batch import Kind
 from ..errors import leave_frame, let_through
+from ..kinds import Kind
 from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
-from .sample import Description, Path, Structure, lists_in
+from .sample import Description, Path, Structure, count_values, holds_dicts, lists_in
 from .values import BYTES
 
 _SURE = 9  # samples after the first one, until bytes are no image files
@@ -101,7 +101,8 @@ class MapJob:
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe the first sample, or a later one whose bytes are an image file where the first one's are none.
 
-        Its lists are containers where the next samples have lists of the same lengths.
+        Its lists are containers where the next samples have lists of the same lengths.  Where samples differ in what
+        their dicts hold, as those with and without objects do, the one that holds most is described.
 
         A sample that can't be made, or has another structure, is an error where the order has it.
         """
@@ -110,12 +111,17 @@ class MapJob:
         first: Structure | None = None
         lists: dict[Path, int] = {}
         failed: Exception | None = None
+        most, differ = 0, False
         for number, index in enumerate(request.indices):
             try:
                 progress(index)
                 seeded(0, 0, index)
                 other = self._one(index)
                 lengths = lists_in(other)
+                held = count_values(other)
+                differ = differ or (first is not None and held != most)
+                if held > most:  # fields that the samples before it lack
+                    first, most = None, held
                 structure = Structure.of(other, request.fields, request.kinds, lengths if first is None else lists)
             except Exception as error:
                 let_through(error)
@@ -129,7 +135,11 @@ class MapJob:
                 found = zip(structure.leaves, doubtful, strict=True)
                 if any(doubt and leaf.form.kind == "encoded" for leaf, doubt in found):
                     return Description(structure)
-            if not (any(doubtful) or lists) or number >= _SURE:
+            grouped = any(leaf.kind.group for leaf in first.leaves)
+            look_on = any(doubtful) or lists or (holds_dicts(sample) and not grouped)
+            if number >= _SURE and not (differ and not grouped):
+                break
+            if not (look_on or differ):
                 break
         if first is None:
             assert failed is not None

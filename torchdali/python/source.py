@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..batch import Columns, Kind
-from ..checks import one_of
+from ..batch import Columns
 from ..distributed import Shard
 from ..fields import ALWAYS, Fields
+from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind
 from ..options import Options
 from ..order import Endless, Epoch, Order
 from ..source import Failed, Source
@@ -24,7 +24,7 @@ from .pools import Pools, WorkerOptions
 from .sample import NO_SAMPLE, Description, Structure
 
 TRIES = 10  # samples at the start of a pass, until one can be described
-SPREAD = 16  # parts of the epoch that are tried after them
+SPREAD = 91  # parts of the epoch that are tried after them
 
 
 class PythonSource(Source):
@@ -45,16 +45,14 @@ class PythonSource(Source):
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
     def __init__(
-        self, fields: Sequence[str] | None, ragged: Sequence[str], kinds: Mapping[str, Kind] | None = None
+        self, fields: Sequence[str] | None, ragged: Sequence[str], kinds: Mapping[str, AnyKind] | None = None
     ) -> None:
         for name, value in {"fields": fields, "ragged": ragged}.items():
             if isinstance(value, str):
                 raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
         self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
-        for kind in (kinds or {}).values():
-            one_of("kinds", kind, ("encoded", "image", "array", "number", "object"))
-        self._kinds = dict(kinds or {})
+        self._kinds = {name: as_kind(kind) for name, kind in (kinds or {}).items()}
         self._first: list[int] = []  # the samples that a pass begins with, to be described
         self._description: Description | None = None
         self._pools: Pools | None = None
@@ -98,6 +96,9 @@ class PythonSource(Source):
             )
         bound = copy.copy(self)
         bound._warned = set()
+        if options.kinds is not None:
+            bound._kinds = {**self._kinds, **{name: as_kind(kind) for name, kind in options.kinds.items()}}
+            bound._description = None
         bound.collating = Collating.of(options)
         if bound.collating is not None:
             self._check_collating(options)
@@ -236,9 +237,17 @@ class PythonSource(Source):
 
         None: each batch shows it.
         """
-        if self.kinds[name] in ("array", "image") and name not in self.ragged:
+        kind = self.kinds[name]
+        if kind.group or isinstance(kind, (Boxes, Points)):
+            return False
+        if kind.held in ("array", "image") and name not in self.ragged:
             return None
-        return self.kinds[name] == "number"
+        return kind.held == "number"
+
+    @property
+    def doubts(self) -> dict[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return self.structure.doubts
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""

@@ -17,6 +17,7 @@ from .noise import GaussianNoise
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
 from .values import Normalize, ToDtype
+from .views import Views
 
 __all__ = [
     "JPEG",
@@ -55,5 +56,6 @@ __all__ = [
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
+    "Views",
     "traceable",
 ]

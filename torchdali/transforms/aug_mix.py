@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..moves import Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import Params, Sizes, is_integer, is_number
+from .base import Params, is_integer, is_number
 from .operations import Warp
 
 if TYPE_CHECKING:

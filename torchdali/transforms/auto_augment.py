@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, Transform, is_integer, mode_name
+from .base import Params, Transform, is_integer, mode_name
 from .operations import AutoContrast, Bits, Equalize, Operation, Sharpness, Tone, Warp
 from .policies import POLICIES
 from .rounds import Rounds

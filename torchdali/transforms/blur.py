@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import functional
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, Transform, functional, number_range, size_pair
+from .base import Params, Transform, number_range, size_pair
 
 if TYPE_CHECKING:
     from .._dali import Ops

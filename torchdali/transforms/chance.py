@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, Transform, probability
+from .base import Params, Transform, probability
 
 if TYPE_CHECKING:
     from .._dali import Ops

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import functional
+from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, Sizes, Transform, functional
+from .base import Params, Transform
 from .chance import Chance
 from .switch import switch
 

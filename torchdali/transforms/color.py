@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..forms.image import functional
+from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, Sizes, Transform, functional, number_pair, number_range, probability
+from .base import Params, Transform, number_pair, number_range, probability
 from .channels import permutation_params, permuted
 from .switch import switch
 

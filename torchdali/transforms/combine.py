@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..moves import Sizes
 from ..rand import Rand
-from .base import AnyTransform, Sizes, Transform, is_number, probability
+from .base import AnyTransform, Transform, is_number, probability
 from .rounds import Chain, Rounds, steps_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..forms.image import functional
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, functional, is_number, number_pair
+from .base import Params, is_number, number_pair
 from .chance import Chance
 from .noise import normal, seeds
 

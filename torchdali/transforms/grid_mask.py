@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, Sizes, is_integer, number_pair, number_range
+from .base import Params, is_integer, number_pair, number_range
 from .chance import Chance
 
 if TYPE_CHECKING:

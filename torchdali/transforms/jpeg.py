@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, Transform, check_channels, is_integer
+from .base import Params, Transform, check_channels, is_integer
 
 if TYPE_CHECKING:
     from .._dali import Ops

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..forms.image import functional
 from . import adjust
-from .base import functional, is_integer, is_number
+from .base import is_integer, is_number
 from .chance import Chance, bits, chosen
 from .switch import switch
 

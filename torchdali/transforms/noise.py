@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Sizes, Transform, is_number
+from .base import Params, Transform, is_number
 
 
 def seeds(rand: Rand) -> NDArray[np.int64]:

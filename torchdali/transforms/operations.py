@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import functional
+from ..moves import Sizes
 from . import adjust
-from .base import Params, Sizes, Transform, functional
+from .base import Params, Transform
 from .levels import equalized, solarized, stretched
 from .sharpness import kernels, sharpened
 

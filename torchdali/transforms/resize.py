@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 
+from ..moves import Crop, Move, Sizes
+from ..moves import Resize as Resized
 from ..rand import Rand
 from .base import (
+    Mover,
     Params,
-    Sizes,
-    Transform,
     check_antialias,
-    functional,
     is_integer,
     mode_name,
     number_pair,
@@ -25,51 +23,15 @@ from .base import (
 )
 from .geometry import window_params
 
-if TYPE_CHECKING:
-    from .._dali import Ops
 
-
-class _Resizing(Transform):
+class _Resizing(Mover):
     """Resizes, by torchvision's interpolation and antialias."""
 
     interpolation: Any
     antialias: bool | None
 
-    def _resize(self, ops: Ops, image: Any, size: Any) -> Any:
-        mode = ops.interpolation(mode_name(self.interpolation))
-        return ops.resize(image, size=size, interp_type=mode, antialias=bool(self.antialias))
-
-    def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
-        """Resize to [C, height, width] by torchvision's kernel, bit for bit."""
-        height, width = int(size[0]), int(size[1])
-        channels, rows, columns = image.shape
-        if (height, width) == (rows, columns):
-            return image
-        mode = mode_name(self.interpolation)
-        resized: torch.Tensor
-        if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8():
-            # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
-            if image.stride(0) == 1:
-                _, row, column = image.stride()
-                whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
-            else:
-                whole = image[None]
-            resized = torch.nn.functional.interpolate(
-                whole, (height, width), mode=mode, align_corners=False, antialias=bool(self.antialias)
-            )[0]
-        else:
-            from torchvision.transforms import InterpolationMode
-
-            resized = functional().resize_image(
-                image, [height, width], interpolation=InterpolationMode(mode), antialias=self.antialias
-            )
-        return resized
-
-
-@functools.cache
-def _native_uint8() -> bool:
-    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    def _resize(self, size: Any) -> Move:
+        return Resized(size, mode_name(self.interpolation), self.antialias)
 
 
 @dataclass(frozen=True)
@@ -143,11 +105,8 @@ class Resize(_Resizing):
             out = np.where(upright, np.stack([new_long, new_short], 1), np.stack([new_short, new_long], 1))
         return {"size": out.astype(np.float32)}, out
 
-    def transform(self, ops: Ops, image: Any, size: Any) -> Any:
-        return self._resize(ops, image, size)
-
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, size: Any) -> torch.Tensor:
-        return self._resize_host(image, size)
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        return [self._resize(params["size"])]
 
 
 @dataclass(frozen=True)
@@ -218,14 +177,6 @@ class RandomResizedCrop(_Resizing):
         )
         return np.maximum(shape.astype(np.int64), 1)
 
-    def transform(self, ops: Ops, image: Any, start: Any, shape: Any, size: Any) -> Any:
-        # Not `resize(roi_start=...)`: its filter reads pixels outside the window.
-        return self._resize(ops, ops.slice(image, start, shape, axes=[0, 1]), size)
-
-    def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any, size: Any
-    ) -> torch.Tensor:
-        (top, left), (height, width) = start, shape
-        if image.shape[1:] != (height, width):  # else the decoder has cut the window
-            image = image[:, top : top + height, left : left + width]
-        return self._resize_host(image, size)
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        # Not one resize with a region in DALI: its filter reads pixels outside the window.
+        return [Crop(params["start"], params["shape"]), self._resize(params["size"])]

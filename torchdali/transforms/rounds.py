@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..moves import Sizes
 from ..rand import Key, Rand
-from .base import Compose, Params, Sizes, Transform, check_transform
+from .base import Compose, Params, Transform, check_transform
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -189,9 +190,8 @@ class Rounds(Transform):
                 at = None if sizes is None else sizes[some] if len(rows) else np.full((1, 2), _LARGE)
                 drawn, ends = self.draw(k, turn, own.take(some), at, some, chosen)
                 for key, values in drawn.items():
-                    full = np.repeat(np.asarray(values)[:1], n, axis=0)
-                    if len(rows):
-                        full[rows] = values
+                    full = np.zeros((n, *np.shape(values)[1:]), np.asarray(values).dtype)
+                    full[rows] = values if len(rows) else 0
                     params[f"{turn}/{k}/{key}"] = full
                 if len(rows) and after is not None and ends is not None:
                     after[rows] = ends

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import functional
+from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, Sizes, functional, is_number
+from .base import Params, is_number
 from .chance import Chance, chosen
 from .switch import switch
 

@@ -1,0 +1,32 @@
+"""Doubts about the kinds of fields, which are errors where a transform depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import KindError
+from ..kinds import Doubt
+
+
+def check_doubts(doubts: Mapping[str, Doubt], moves: bool, filters: bool) -> None:
+    """Raise where a transform depends on a field whose kind is in doubt.
+
+    Args:
+        doubts: by field.
+        moves: transforms act on pictures, and on what lies in them.
+        filters: transforms drop objects.
+
+    Raises:
+        KindError: it says what to write.
+    """
+    for name, doubt in doubts.items():
+        if doubt.group and filters:
+            raise KindError(
+                f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: kinds.Array(group='...')}} with the group of the "
+                f"boxes, or kinds={{{name!r}: 'array'}} for a field that stays whole"
+            )
+        if not doubt.group and moves:
+            raise KindError(
+                f'{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with "mask", "boxes", "image" or '
+                '"points", or "array" for what stays as it is'
+            )

@@ -1,0 +1,147 @@
+"""The form of masks: any number of moves is one gather of ids, in numpy, on the host.
+
+Crops, nearest resizes and flips take whole rows and columns, so a chain of them is one index vector of rows and one of
+columns.  An affine move or a warp makes it an index per pixel.  Ids are copied and never computed with, so they stay
+exact (torchvision's go through float32, which has 24 bits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..moves import Affine, Crop, Flip, Move, Resize, Warp, fill_of
+from .grid import sample, source_grid
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Where the pixels of a moved mask come from.
+
+    A negative entry -1 - k stands for what move k let in from outside.
+
+    Attributes:
+        rows: int64 [h], columns: int64 [w], of the mask, or of `pixels`.
+        pixels: int64 [h', w'] of the flat mask [H * W]; None: rows and columns are the mask's.
+    """
+
+    rows: Index
+    columns: Index
+    pixels: Index | None = None
+
+
+def move_mask(mask: NDArray[Any], moves: Sequence[Move], i: int, fill: Any = 0) -> NDArray[Any]:
+    """Move one sample's mask [..., H, W] of any dtype; the result may be a view of it.
+
+    Args:
+        mask: ids per pixel.
+        moves: of the batch, with one row per sample.
+        i: the sample's row.
+        fill: of what comes in from outside, where a move's own `fill` doesn't name masks.
+    """
+    moved: NDArray[Any] = mask
+    gather = gather_of(mask.shape[-2:], moves, i)
+    rows, columns = gather.rows, gather.columns
+    outside = {int(code) for index in (rows, columns) for code in index[index < 0]}
+    if gather.pixels is not None:
+        pixels = gather.pixels[rows.clip(0)[:, None], columns.clip(0)]
+        outside |= {int(code) for code in np.unique(pixels[pixels < 0])}
+        moved = mask.reshape(*mask.shape[:-2], -1).take(pixels.clip(0), -1)
+    else:
+        pixels = None
+        for index, axis in sorted(((rows, -2), (columns, -1)), key=lambda entry: len(entry[0]) / mask.shape[entry[1]]):
+            moved = _take(moved, index, axis)  # first what takes least
+        if outside and np.may_share_memory(moved, mask):
+            moved = moved.copy()
+    for code in sorted(outside, reverse=True):  # a later move covers an earlier one
+        move = moves[-1 - code]
+        value = fill_of(move.fill, "mask", fill) if isinstance(move, (Crop, Affine, Warp)) else fill
+        if pixels is not None:
+            moved[..., pixels == code] = value
+        moved[..., rows == code, :] = value
+        moved[..., columns == code] = value
+    return moved
+
+
+def gather_of(size: Sequence[int], moves: Sequence[Move], i: int) -> Gather:
+    """Give where the pixels of a mask of a size (height, width) come from after the moves of sample i."""
+    gather = Gather(np.arange(size[0]), np.arange(size[1]))
+    for k, move in enumerate(moves):
+        if isinstance(move, (Affine, Warp)):
+            gather = _sampled(gather, int(size[1]), one(move, i), -1 - k)
+        else:
+            rows, columns = (
+                _moved(index, move, axis, i, -1 - k) for axis, index in enumerate((gather.rows, gather.columns))
+            )
+            gather = Gather(rows, columns, gather.pixels)
+    return gather
+
+
+def one(move: Affine | Warp, i: int) -> Affine | Warp:
+    """Give the values of sample i."""
+    if isinstance(move, Warp):
+        return Warp(move.displacement[i], move.interpolation, move.fill)
+    return Affine(move.matrix[i], move.size[i], move.interpolation, move.fill)
+
+
+def _moved(index: Index, move: Crop | Resize | Flip, axis: int, i: int, code: int) -> Index:
+    n = len(index)
+    if isinstance(move, Flip):
+        return np.flip(index) if move.axis == axis and move.on[i] else index
+    if isinstance(move, Resize):
+        return index.take(_nearest(n, int(move.size[i][axis]), exact=move.interpolation == "nearest-exact"))
+    start = int(move.start[i][axis])
+    at = np.arange(start, start + int(move.shape[i][axis]))
+    if move.padding_mode == "reflect":
+        at = n - 1 - np.abs(n - 1 - at % max(2 * n - 2, 1))
+    elif move.padding_mode == "symmetric":
+        at = n - 1 - np.abs(n - 1 - at % (2 * n) + 0.5).astype(np.int64)
+    elif move.padding_mode == "constant":
+        return np.where((at >= 0) & (at < n), index.take(at, mode="clip"), code)
+    return index.take(at, mode="clip")
+
+
+def _nearest(n: int, size: int, exact: bool) -> Index:
+    """Give the pixels of n that torch's `interpolate` takes for `size`: it counts in float32."""
+    if n == size:
+        return np.arange(n)
+    at = np.arange(size, dtype=np.float32) + np.float32(0.5 if exact else 0)
+    taken: Index = np.minimum((at * (np.float32(n) / np.float32(size))).astype(np.int64), n - 1)
+    return taken
+
+
+def _sampled(gather: Gather, width: int, move: Affine | Warp, code: int) -> Gather:
+    height_here, width_here = len(gather.rows), len(gather.columns)
+    grid = source_grid(move, (height_here, width_here), torch.float32)
+    if grid is None:
+        return gather
+    # grid_sample itself says which pixel is nearest: it is asked for numbers of rows and columns, from 1; 0 is outside.
+    planes = torch.empty(2, height_here, width_here)
+    planes[0] = torch.arange(1.0, height_here + 1)[:, None]
+    planes[1] = torch.arange(1.0, width_here + 1)
+    row, column = sample(planes, grid, "nearest", None).numpy().astype(np.int64) - 1
+    rows, columns = gather.rows[row], gather.columns[column]
+    outside = np.minimum(rows, columns)
+    if gather.pixels is None:
+        pixels = rows * width + columns
+    else:
+        pixels = gather.pixels[rows.clip(0), columns.clip(0)]
+    pixels = np.where(row < 0, code, np.where(outside < 0, outside, pixels))
+    return Gather(np.arange(pixels.shape[0]), np.arange(pixels.shape[1]), pixels)
+
+
+def _take(mask: NDArray[Any], index: Index, axis: int) -> NDArray[Any]:
+    """Take rows or columns; in one piece if they are neighbours, which is a view."""
+    first, last = int(index[0]), int(index[-1])
+    step = 1 if last >= first else -1
+    if min(first, last) >= 0 and abs(last - first) == len(index) - 1 and (np.diff(index) == step).all():
+        window = slice(first, last + step if last + step >= 0 else None, step)
+        return mask[(..., window, slice(None)) if axis == -2 else (..., window)]
+    return mask.take(index, axis, mode="clip")

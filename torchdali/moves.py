@@ -1,0 +1,151 @@
+"""The moves: what a mover drew, in words that every kind of field understands.
+
+A transform that moves pixels only draws params; its `moves` says which moves they are.  What a move does to a kind is a
+form (`forms/`), so transforms need no forms of their own.
+
+The values of a move are what the caller has: arrays with one row per sample, batches or nodes of DALI, or the plain
+numbers and lists of one sample.  They are in pixels, (height, width) or (top, left).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Sizes = NDArray[np.int64]
+"""[N, 2]: height and width of each image."""
+
+Fill: TypeAlias = "float | Sequence[float] | Mapping[str, float | Sequence[float]] | None"
+"""A number, or one for each channel: for images; or a dict of them by the kinds' words, such as {"image": 127}."""
+
+
+def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
+    """Give the fill of a kind: masks and the like have their own unless the dict names them."""
+    if isinstance(fill, Mapping):
+        return fill.get(word, default)
+    return default if fill is None or word not in ("image", "video") else fill
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A window; parts of it may lie outside, so padding is a crop too.
+
+    Attributes:
+        start: [N, 2] top and left.
+        shape: [N, 2] height and width.
+        fill: of what lies outside.
+        padding_mode: "constant", or "edge", "reflect", "symmetric" as torchvision pads.
+    """
+
+    start: Any
+    shape: Any
+    fill: Fill = 0
+    padding_mode: str = "constant"
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return np.asarray(self.shape, np.int64)
+
+
+@dataclass(frozen=True)
+class Resize:
+    """A new size.
+
+    Attributes:
+        size: [N, 2].
+        interpolation: "bilinear", "bicubic", "nearest" or "nearest-exact"; masks take "nearest" for the first two.
+        antialias: low-pass filter when shrinking.
+    """
+
+    size: Any
+    interpolation: str = "bilinear"
+    antialias: bool | None = True
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return np.asarray(self.size, np.int64)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirrored, where `on` is true.
+
+    Attributes:
+        axis: 0: upside down, 1: left and right; -1: the depth of a volume.
+        on: [N].
+    """
+
+    axis: int
+    on: Any
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return sizes
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A linear map, such as a rotation, or a perspective.
+
+    A sample with the identity, of its own size, is not touched at all.
+
+    Attributes:
+        matrix: [N, 2, 3] float64, from (x, y) of the image to (x, y) of the result, in pixels about the corner of the
+            first pixel; [N, 3, 3] is a perspective.
+        size: [N, 2] of the result.
+        interpolation: "nearest", "bilinear" or "bicubic"; masks take "nearest" in any case.
+        fill: of what lies outside.
+    """
+
+    matrix: Any
+    size: Any
+    interpolation: str = "nearest"
+    fill: Fill = 0
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return np.asarray(self.size, np.int64)
+
+
+@dataclass(frozen=True)
+class Warp:
+    """A field of displacements, such as an elastic one.
+
+    Attributes:
+        displacement: of each sample float32 [H, W, 2]: how far from a pixel of the result (x, y) its source is, in
+            halves of the image's width and height, as torchvision's `elastic` has it; None: the sample is not touched.
+        interpolation: "nearest", "bilinear" or "bicubic"; masks take "nearest" in any case.
+        fill: of what lies outside.
+    """
+
+    displacement: Any
+    interpolation: str = "bilinear"
+    fill: Fill = 0
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move."""
+        return sizes
+
+
+Move: TypeAlias = "Crop | Resize | Flip | Affine | Warp"
+
+
+def check_fill(fill: Fill) -> None:
+    """Raise unless it is a fill.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    values = (list(fill.values()) or [()]) if isinstance(fill, Mapping) else [fill]
+    for value in values:
+        numbers = value if isinstance(value, (list, tuple)) else [0 if value is None else value]
+        if not numbers or not all(isinstance(number, Real) and not isinstance(number, bool) for number in numbers):
+            raise ValueError(
+                f'fill must be a number or one for each channel, or a dict of them by kind, such as {{"image": 127}}, '
+                f"got {fill!r}"
+            )
