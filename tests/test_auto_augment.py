@@ -405,3 +405,71 @@ def test_floats_are_refused():
     for last in ([], [through]):
         with pytest.raises(Exception, match=r"RandAugment changes uint8 images, got torch.float32: put it before"):
             images_of(T.Compose([T.ToDtype(torch.float32), T.RandAugment(), *last]), arrays)
+
+
+# What lies in the pictures
+
+
+class Moving(T.TrivialAugmentWide):
+    """Without the operations that change values."""
+
+    def operations(self, rand, sizes):
+        found = super().operations(rand, sizes)
+        kept = [name if name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY") else "Identity"
+                for name in found.names[:, 0]]  # fmt: skip
+        return found._replace(names=np.array(kept)[:, None])
+
+
+COMBINED = [
+    T.RandomApply([T.RandomHorizontalFlip(1.0), T.CenterCrop((20, 30))], 0.5),
+    T.RandomChoice(
+        [T.RandomVerticalFlip(1.0), T.RandomCrop(24), T.Compose([T.RandomCrop(30), T.Resize(15, "nearest")])]
+    ),
+    T.RandomOrder([T.RandomCrop(26), T.RandomHorizontalFlip(), T.CenterCrop((30, 22))]),
+    T.RandomApply([T.RandomChoice([T.RandomVerticalFlip(1.0), T.RandomApply([T.RandomCrop(20)], 0.5)])], 0.8),
+    Moving(),
+]
+
+
+@pytest.mark.parametrize("transform", COMBINED, ids=repr)
+@pytest.mark.parametrize("last", [[], [through]], ids=["host", "dali"])
+def test_masks_and_boxes_move_along(transform, last):
+    """A mask that is the image's first channel stays it; and boxes around marked pixels stay around them."""
+    rng = np.random.default_rng(0)
+    images = [rng.integers(1, 256, (34 + i % 3, 41, 3), dtype=np.uint8) for i in range(24)]
+    boxes = [np.array([[10, 12, 20, 24]], np.float32)] * 24
+    dataset = td.InMemoryDataset(image=images, mask=[image[..., 0].copy() for image in images], boxes=boxes)
+    found = []
+    for engine in ("eager", "pipeline"):
+        loader = td.DataLoader(
+            dataset, 6, transform=T.Compose([transform, *last]), device="cpu", num_threads=1, engine=engine, seed=2,
+            kinds={"mask": "mask", "boxes": "boxes"},
+        )  # fmt: skip
+        found.append([])
+        for images_, masks, boxes_ in loader:
+            assert isinstance(images_, td.Padded) == isinstance(masks, td.Padded)
+            data, mask = (value.data if isinstance(value, td.Padded) else value for value in (images_, masks))
+            differing = (data[:, 0] != mask).float().mean((1, 2))
+            # DALI's nearest neighbour may be the other one of two.
+            assert differing.max() <= (0.01 if isinstance(transform, Moving) and last else 0)
+            found[-1] += [data, mask, boxes_.data]
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    assert len({tuple(box.ravel().tolist()) for box in found[0][2::3]}) > 1
+
+
+def test_aug_mix_has_no_place_for_masks():
+    dataset = td.InMemoryDataset(image=np.zeros((2, 8, 8, 3), np.uint8), mask=np.zeros((2, 8, 8), np.uint8))
+    kinds = {"mask": "mask"}
+    with pytest.raises(Exception, match="AugMix mixes an image with moved ones"):
+        list(td.DataLoader(dataset, 2, transform=T.AugMix(), device="cpu", prefetch_factor=0, kinds=kinds))
+
+
+def test_sizes_after_combinations():
+    same = T.RandomChoice([T.RandomCrop(8), T.Compose([T.Resize(20), T.CenterCrop(8)])])
+    assert same.fixes_size and not same.varies_size
+    for varied in (T.RandomChoice([T.RandomCrop(8), T.CenterCrop(9)]), T.RandomApply([T.RandomCrop(8)], 0.5)):
+        assert varied.varies_size and not varied.fixes_size
+    for neither in (T.RandomApply([T.RandomHorizontalFlip(), T.RandomInvert()]), T.RandAugment()):
+        assert not neither.varies_size and not neither.fixes_size
+    assert T.RandomApply([T.RandomCrop(8)], 1.0).fixes_size

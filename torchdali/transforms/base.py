@@ -177,7 +177,7 @@ class Mover(Transform):
 
     @property
     def on_dali(self) -> bool:
-        return all(has_dali_form(move) for move in self.moves(_ANY))
+        return all(has_dali_form(move) for move in self.moves(ANY))
 
     def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
         for move in self.moves(params):
@@ -197,7 +197,8 @@ class _Any(dict[str, Any]):
         return None
 
 
-_ANY = _Any()
+ANY = _Any()
+"""Params for `Mover.moves` where only the kinds of the moves matter."""
 
 
 class _OfObjects(Transform):

@@ -76,6 +76,10 @@ class RandomApply(Rounds):
     def branches(self) -> Sequence[Transform]:
         return [Chain(steps_of(self.transforms, "RandomApply"))]
 
+    @property
+    def _all_take_one(self) -> bool:
+        return self.p == 1
+
     def choose(self, rand: Rand, sizes: Sizes | None) -> tuple[NDArray[Any], Any]:
         return rand.bernoulli(self.p, 1), None
 
@@ -97,6 +101,7 @@ class RandomChoice(Rounds):
     p: Sequence[float] | None = None
 
     rounds = 1
+    _all_take_one = True
 
     def __post_init__(self) -> None:
         _check_some(self.transforms, "RandomChoice")

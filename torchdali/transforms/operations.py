@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from ..forms.image import functional
-from ..moves import Sizes
+from ..moves import Affine, Move, Sizes
 from . import adjust
-from .base import Params, Transform
+from .base import ANY, Mover, Params, Transform
 from .levels import equalized, solarized, stretched
 from .sharpness import kernels, sharpened
 
@@ -45,10 +45,8 @@ class Operation(Transform):
     def dali_params(self, params: Params) -> list[str]:
         return [name for name in params if name not in ("operation", "strength")]
 
-    def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, operation: Any, strength: Any, **_: Any
-    ) -> torch.Tensor:
-        return self.apply(image, self.names[int(operation)], float(strength))
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        return self.apply(image, self.names[int(params["operation"])], float(params["strength"]))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         """One operation, by torchvision's kernel."""
@@ -56,7 +54,7 @@ class Operation(Transform):
 
 
 @dataclass(frozen=True)
-class Warp(Operation):
+class Geometric(Operation, Mover):
     """Shears, translations and rotations.
 
     Args:
@@ -67,14 +65,28 @@ class Warp(Operation):
     interpolation: str = "nearest"
     fill: Any = None
 
+    on_dali = True  # by a form of its own, whose matrix goes from the result to the image
+
     names = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 
     def numbers(self, operation: NDArray[np.int32], strength: Strengths, sizes: Sizes) -> Params:
         rows = zip(operation.tolist(), strength.tolist(), sizes.tolist(), strict=True)
-        return {"matrix": np.array([inverse(self.names[k], value, *size) for k, value, size in rows], np.float32)}
+        matrices = [inverse(self.names[k], value, *size) for k, value, size in rows]
+        return {"matrix": np.array(matrices, np.float32), "size": sizes}
 
-    def transform(self, ops: Ops, image: Any, matrix: Any) -> Any:
-        fill = self.fill_values()
+    def dali_params(self, params: Params) -> list[str]:
+        return ["matrix"]
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        if params is ANY:
+            return [Affine(None, None, self.interpolation, self.fill)]
+        back = np.zeros((len(params["size"]), 3, 3))
+        back[:, :2], back[:, 2, 2] = params["matrix"], 1
+        back[np.linalg.det(back) == 0] = np.eye(3)  # of samples that are not warped
+        return [Affine(np.linalg.inv(back)[:, :2], params["size"], self.interpolation, self.fill)]
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        fill, matrix = self.fill_values(), params["matrix"]
         mode = ops.interpolation(self.interpolation)
         if len(fill) == 1 and (self.interpolation == "nearest" or fill == [0.0]):
             return ops.warp_affine(image, matrix, fill_value=fill[0], interp_type=mode, inverse_map=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Sizes
+from ..moves import Affine, Crop, Flip, Move, Resize, Sizes
 from ..rand import Key, Rand
-from .base import Compose, Params, Transform, check_transform
+from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _LARGE = 1 << 14  # the edge of a picture in which everything fits
 
 def part_of(params: dict[str, Any], head: str) -> dict[str, Any]:
     """The params whose names begin with `head`, without it."""
+    if params is ANY:
+        return params
     return {key.removeprefix(head): values for key, values in params.items() if key.startswith(head)}
 
 
@@ -51,6 +54,8 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
         elif isinstance(transform, Transform):
+            if isinstance(transform, (Filter, Convert)) or getattr(transform, "needs_boxes", False):
+                raise TypeError(f"{whose} can't hold {transform!r}, which looks at the objects: write it after {whose}")
             found.append(transform)
         else:
             raise TypeError(
@@ -60,7 +65,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
     return found
 
 
-class Chain(Transform):
+class Chain(Mover):
     """Steps as one branch."""
 
     def __init__(self, steps: Sequence[Transform]) -> None:
@@ -81,6 +86,18 @@ class Chain(Transform):
     @property
     def draws(self) -> bool:
         return any(step.draws for step in self.steps)
+
+    @property
+    def fixes_size(self) -> bool:
+        last = [step for step in self.steps if step.fixes_size or changes_size(step)][-1:]
+        return any(step.fixes_size for step in last)
+
+    @property
+    def varies_size(self) -> bool:
+        return not self.fixes_size and any(step.varies_size for step in self.steps)
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        return [move for k, step in enumerate(self.steps) for move in moves_of(step, part_of(params, f"{k}:"))]
 
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         for step in self.steps:
@@ -115,11 +132,51 @@ class Chain(Transform):
         return image
 
 
-class Rounds(Transform):
+def moves_of(step: Transform, params: dict[str, Any]) -> list[Move]:
+    """The moves of a step; others than movers make none."""
+    return step.moves(params) if isinstance(step, Mover) else []
+
+
+def changes_size(step: Transform) -> bool:
+    """Whether images may come out of a step with another size."""
+    if isinstance(step, Chain):
+        return any(changes_size(inner) for inner in step.steps)
+    if isinstance(step, Rounds):
+        return any(changes_size(branch) for branch in step.branches)
+    if not isinstance(step, Mover):
+        return step.fixes_size or step.varies_size
+    return step.varies_size or any(isinstance(move, (Crop, Resize)) for move in step.moves(ANY))
+
+
+def _where(taken: NDArray[np.bool_], move: Move, sizes: Sizes | None) -> Move:
+    """The move of the samples that take it; the others stay where they are."""
+
+    def either(values: Any, stays: Any) -> Any:
+        values = np.asarray(values)
+        return np.where(taken.reshape(-1, *(1,) * (values.ndim - 1)), values, stays)
+
+    if isinstance(move, Flip):
+        return replace(move, on=either(move.on, 0))
+    if sizes is None:  # nothing lies in the pictures that would be moved
+        return move
+    if isinstance(move, Crop):
+        return replace(move, start=either(move.start, 0), shape=either(move.shape, sizes))
+    if isinstance(move, Affine):
+        matrix = np.asarray(move.matrix)
+        return replace(move, matrix=either(matrix, np.eye(3)[: matrix.shape[1]]), size=either(move.size, sizes))
+    if isinstance(move, Resize):
+        return replace(move, size=either(move.size, sizes))
+    raise ValueError(f"a {type(move).__name__} can't be taken by some samples only: write it outside")
+
+
+class Rounds(Mover):
     """In each round, a sample goes through one of some branches, or through none.
 
     Numbers are drawn for just the samples that take a branch, keyed by the branch's name and the round: a crop that
     fits nowhere is no error of samples that do not take it, and a sample's numbers do not depend on the others'.
+
+    Images go through the switch.  What lies in them makes the moves of all branches, and stays where it is in those
+    that its sample does not take.
 
     A subclass is a frozen dataclass that gives `branches`, `rounds` and `choose`.
     """
@@ -174,6 +231,35 @@ class Rounds(Transform):
     def needs_sizes(self) -> bool:
         return any(branch.needs_sizes for branch in self.branches)
 
+    @property
+    def fixes_size(self) -> bool:
+        """Of branches of which every sample takes one: they give images of one size, all the same."""
+        if self.rounds != 1 or not self._all_take_one or not all(branch.fixes_size for branch in self.branches):
+            return False
+        rand, size = Rand(0, 0, np.zeros(1, np.uint64)), np.full((1, 2), _LARGE)
+        ends = [branch.make_params(rand, size)[1] for branch in self.branches]
+        return len({tuple(np.asarray(end)[0].tolist()) for end in ends}) == 1
+
+    @property
+    def varies_size(self) -> bool:
+        return not self.fixes_size and any(changes_size(branch) for branch in self.branches)
+
+    @property
+    def _all_take_one(self) -> bool:
+        """Each sample takes a branch in each round."""
+        return False
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        found = []
+        for turn in range(self.rounds):
+            which, sizes = params[f"{turn}"], params.get(f"{turn}/size")
+            for k, branch in enumerate(self.branches):
+                taken = which == k + 1
+                with np.errstate(all="ignore"):  # of samples that do not take it, the params are zeros
+                    moves = moves_of(branch, part_of(params, f"{turn}/{k}/"))
+                found += moves if params is ANY else [_where(taken, move, sizes) for move in moves]
+        return found
+
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         which, chosen = self.choose(rand, sizes)
         n, names = len(rand), names_of(self.branches)
@@ -181,6 +267,8 @@ class Rounds(Transform):
         for turn in range(self.rounds):
             # Copies: DALI takes no strided arrays.
             params[f"{turn}"] = which[:, turn].astype(np.int32)
+            if sizes is not None:
+                params[f"{turn}/size"] = sizes
             after = None if sizes is None else sizes.copy()
             for k, (name, occurrence) in enumerate(names):
                 rows = np.flatnonzero(which[:, turn] == k + 1)
