@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torchvision.transforms import InterpolationMode
@@ -96,3 +98,9 @@ def random_field(rng, size, most=0.2):
 def affine_of(matrices, sizes, **options):
     """One Affine of a batch."""
     return Affine(np.stack(matrices), np.asarray(sizes, np.int64), **options)
+
+
+def one_sample(move, i):
+    """The move of sample i, with the plain numbers and lists that host forms take."""
+    rows = {name: value[i].tolist() for name, value in vars(move).items() if isinstance(value, np.ndarray)}
+    return replace(move, **rows)

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import shutil
 from pathlib import Path
 
 import lmdb
@@ -311,6 +312,26 @@ def test_a_database_that_changes_is_an_error(images):
     os.truncate(images / "data.mdb", 20000)
     with pytest.raises(ValueError, match=r"data\.mdb has changed since it was first looked at: make the dataset again"):
         dataset.read(np.arange(22))
+
+
+def test_a_database_that_is_written_anew_beside_the_old_one(tmp_path):
+    """lmdb opens a folder once in a process, be it that its file is another one by now."""
+
+    def write(count: int) -> None:
+        with lmdb.open(str(tmp_path / "new")) as database, database.begin(write=True) as view:
+            for number in range(count):
+                view.put(b"%04d" % number, b"%d" % count)
+        os.makedirs(tmp_path / "data", exist_ok=True)
+        os.replace(tmp_path / "new" / "data.mdb", tmp_path / "data" / "data.mdb")
+        shutil.rmtree(tmp_path / "new")
+
+    kept = []
+    for count in (3, 5, 7):
+        write(count)
+        kept.append(LMDBDataset(tmp_path / "data", "raw"))
+        assert [bytes(value) for value in kept[-1].read(np.arange(count))["value"]] == [b"%d" % count] * count
+    with pytest.raises(ValueError, match="has changed since it was first looked at"):
+        kept[0].read(np.arange(3))
 
 
 # Damage.

@@ -123,6 +123,41 @@ def test_contents(shards):
         assert columns["path"][row] == dataset.path(i) == f"{dataset.shards[i // 9]}#{wanted['__key__']}"
 
 
+def tokens(text):
+    """Something like a tokenizer: code points, of one dtype and any number."""
+    return [ord(letter) for letter in text]
+
+
+def test_functions_of_parts(shards):
+    dataset = TarDataset(
+        shards, ["jpg", "txt", "json", "npy", "cls"],
+        convert={"txt": tokens, "json": lambda meta: meta["n"], "npy": np.sum, "label": "class {}".format},
+    )  # fmt: skip
+    assert [kind.held for kind in dataset.kinds.values()] == ["encoded", "array", "number", "number", "object"]
+    columns = dataset.read(np.array([12, 3]))
+    assert [row.tolist() for row in columns["txt"]] == [tokens("text 12 ä"), tokens("text 3 ä")]
+    assert columns["json"].tolist() == [12, 3] and columns["npy"].tolist() == [12, 18]
+    assert columns["label"] == ["class 2", "class 3"]
+    assert not dataset.uniform("txt") and dataset.uniform("npy")
+    told = TarDataset(shards, ["txt"], convert={"txt": tokens}, kinds={"txt": "object"})
+    assert told.kinds["txt"].held == "object"
+    with pytest.raises(ValueError, match="convert must be of the fields text, got 'txt'"):
+        TarDataset(shards, ["txt"], ["text"], convert={"txt": tokens})
+    with pytest.raises(ValueError, match="convert is for fields without images, got 'image': write transform="):
+        TarDataset(shards, ["jpg"], convert={"image": tokens})
+
+    def loader(**changes):
+        return td.DataLoader(
+            TarDataset(shards, ["jpg", "txt", "cls"], convert={"txt": tokens}),
+            **{"batch_size": 4, "shuffle": True, "seed": 3, "device": "cpu", "transform": T.CenterCrop(16), **changes},
+        )
+
+    for _, text, label in loader():
+        for row, size, number in zip(text.data, text.sizes, label, strict=True):
+            assert "".join(map(chr, row[: size[0]])).startswith("text") and chr(row[size[0] - 3]) == str(number.item())
+    assert_resumes_exactly(loader)
+
+
 def test_defaults(shards):
     dataset = TarDataset(shards, ["jpg;jpeg;png", "cls"])
     assert dataset.fields == ("image", "label") and dataset.kinds == {"image": "encoded", "label": "number"}

@@ -144,6 +144,23 @@ def test_shapes_kinds_and_names(file, tmp_path):
     assert text.read(np.array([2]))["data"] == ["abc2abc2"]
 
 
+def test_functions_of_features(file):
+    dataset = TFRecordDataset(
+        file,
+        FEATURES,
+        convert={"data": len, "label": lambda n: np.full(2, n), "ids": sum, "box": list},
+        kinds={"data": "number", "box": "boxes"},
+    )
+    assert [str(kind) for kind in dataset.kinds.values()] == ["number", "array", "boxes", "number"]
+    columns = dataset.read(np.array([5, 2]))
+    assert columns["data"].tolist() == [20, 8] and columns["ids"].tolist() == [1 << 62, (1 << 62) - 1]
+    assert [row.tolist() for row in columns["label"]] == [[2, 2], [-1, -1]]
+    assert [row.tolist() for row in columns["box"]] == [[1, 2.5, -3, 5], [1, 2.5, -3, 2]]
+    assert [dataset.uniform(name) for name in dataset.fields] == [True, False, False, True]
+    text = TFRecordDataset(file, {"data": "bytes"}, convert={"data": lambda value: bytes(value[:3]).decode()})
+    assert text.read(np.array([1, 2]))["data"] == ["abc", "abc"] and text.kinds["data"].held == "object"
+
+
 def test_defaults(tmp_path):
     path = write(
         tmp_path / "a", [record(1), record(2, label=None, box=None, data=None, ids=None), record(3, box=([], "float"))]

@@ -13,6 +13,7 @@ from torch.utils.data import Subset
 import torchdali as td
 from torchdali import InMemoryDataset, Zip
 from torchdali import transforms as T
+from torchdali.kinds import ENCODED, OBJECT
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, truncate_file
 
 N = 22  # as many as the folder's images
@@ -26,7 +27,7 @@ def test_fields_come_in_the_datasets_order(folder: Path) -> None:
     images = td.ImageFolder(folder, fields=("image", "label", "path"))
     dataset = Zip(images, numbers(10, text=[f"row {i}" for i in range(N)], fields=["index", "x", "text"]))
     assert dataset.fields == ("image", "label", "x", "text", "index", "path") and len(dataset) == N
-    assert dataset.kinds["image"] == "encoded" and dataset.kinds["text"] == "object" and dataset.blocking
+    assert dataset.kinds["image"] == ENCODED and dataset.kinds["text"] == OBJECT and dataset.blocking
     order = np.array([7, 0, 21])
     columns = dataset.read(order)
     assert columns["x"].tolist() == [70, 0, 210] and columns["text"] == ["row 7", "row 0", "row 21"]

@@ -42,10 +42,17 @@ def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def writable(column: Column) -> Column:
-    """Give a column of arrays in memory that can be written: DALI copies any other, and slowly, one by one."""
+    """Give a column of arrays in memory that can be written, each in one piece.
+
+    DALI copies what can't be written, and slowly, one by one; it refuses what isn't in one piece, as a flipped mask.
+    """
     if isinstance(column, np.ndarray):
         return column if column.flags.writeable else column.copy()
-    return [value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value for value in column]
+    return [value if _plain(value) else value.copy() for value in column]
+
+
+def _plain(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or (value.flags.writeable and value.flags.c_contiguous)
 
 
 def same_shape(column: Column, kind: Held) -> bool:

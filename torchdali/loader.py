@@ -16,12 +16,14 @@ from ._dali import check_process
 from .agreement import check_agreement
 from .attribute import Attribute, fixed
 from .batch import BadSample
+from .batch_function import BatchFunction
 from .checks import integer
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
+from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
@@ -29,6 +31,7 @@ from .order import Batching, Epoch, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
+from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .trainers.asking import overfitting_asks, trainer_asks
@@ -56,6 +59,11 @@ class DataLoader:
             may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
+        batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
+            It gets the batch as it would be handed out, f(batch); a parameter `rand` gets a `rand.BatchRand`, and one
+            that needs several arguments beside it gets the batch's parts, f(*batch).  It is called in the caller's
+            thread, after `collate_fn`, with all global generators (this GPU's too) seeded by (seed, rank, epoch,
+            position) and put back.  Its result is handed out as it is.
         seed: of order and augmentations; the same on all ranks.
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
         pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
@@ -67,19 +75,22 @@ class DataLoader:
         process_group: the data-parallel process group, instead of `mesh`.
         engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
-            ragged field `x` with its `x_sizes`).
+            ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
+            `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
+            function of the batch's fields, a dict, that returns any form.
         on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
-            must fit the dtype of each field that may be ragged.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
+            by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
+            dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
         ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
             tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
             and the first batch for what a function makes.
-        kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word such
-            as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
+        kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word
+            such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
@@ -90,9 +101,11 @@ class DataLoader:
         batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
             of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
         generator: its `initial_seed()` is the seed, unless `seed` is given.
-        collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
-            worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
-            is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
+        collate_fn: makes a batch of a list of samples, with all global generators seeded by (seed, epoch, place of the
+            batch); its result is handed over as it is.  Samples of Python code without a `transform` go to it as they
+            are, in the worker, and with device="cuda" the tensors in its result are moved there.  All others are
+            decoded and transformed first, and it is called in the caller's thread: samples have their own form, with
+            tensors on the loader's device (views of the batch), numbers and objects.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
             dumps, keywords of loads); None: cloudpickle, which shares large tensors.
@@ -123,6 +136,7 @@ class DataLoader:
         sampler: Iterable[int] | Order | None = None,
         *,
         transform: Any = None,
+        batch_transform: Callable[..., Any] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         pad_last: bool = False,
@@ -162,6 +176,7 @@ class DataLoader:
             shuffle=shuffle,
             sampler=sampler,
             transform=transform,
+            batch_transform=batch_transform,
             seed=seed,
             drop_last=drop_last,
             pad_last=pad_last,
@@ -207,6 +222,7 @@ class DataLoader:
         self._plan: Plan | None = None
         self._registered = Registered()
         self.transform = transform
+        self.batch_transform = batch_transform
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
@@ -257,9 +273,14 @@ class DataLoader:
     def transform(self, transform: Any) -> None:
         before = self.__dict__.get("_transform"), self._plan
         if transform is not None and self.source.collated:
+            if self.options.batch_size is None:
+                raise ValueError(
+                    f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write "
+                    "the transform in the dataset"
+                )
             raise ValueError(
-                f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write the "
-                "transform in the dataset, or leave collate_fn out, and the loader puts batches together"
+                f"{self.options.collated} gets the dataset's own samples, since the loader was made without a "
+                "transform: make it with transform=, and it gets transformed ones"
             )
         self._transform, self._plan = transform, None
         if self.source.described:  # else a sample would have to be made
@@ -268,6 +289,21 @@ class DataLoader:
             except BaseException:
                 self._transform, self._plan = before
                 raise
+
+    @property
+    def batch_transform(self) -> Callable[..., Any] | None:
+        """The function of whole batches.  It may be set; the next pass is the first with it."""
+        return self._batch_function and self._batch_function.function
+
+    @batch_transform.setter
+    def batch_transform(self, function: Callable[..., Any] | None) -> None:
+        checked = self.options.check_batch_transform(function)
+        if checked is not None and getattr(function, "group", None) and self._order.strided:
+            raise ValueError(
+                f"{checked.name}(group=...) mixes samples that follow each other in the order, and with this sampler "
+                "they go to the ranks in turn: leave group out"
+            )
+        self._batch_function = checked
 
     # Epochs
 
@@ -349,7 +385,7 @@ class DataLoader:
         return self._state_at(self._progress.position)
 
     def _state_at(self, position: Position) -> dict[str, Any]:
-        state = pack(position, self._fingerprint()) | self.source.pack(position.snapshot)
+        state = pack(position, self._fingerprint()) | self.source.pack(position)
         return state | self._registered.pack()
 
     def register(self, name: str, obj: Any) -> None:
@@ -391,7 +427,7 @@ class DataLoader:
             state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
         try:
             position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position, strict)
+            snapshot = self.source.unpack(own, position, self._shard(), strict)
             self._registered.load(registered, strict)
         except StateMismatchError as error:
             raise self.source.explain(error) from None
@@ -534,7 +570,16 @@ class DataLoader:
             start=start,
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
-            form=self._form,
+            form=Forming(
+                form=self._form,
+                rebuild=self.source.rebuild,
+                objects=self._objects,
+                collate=self._collate,
+                transform=self._batch_function,
+                seed=self.seed,
+                shard=shard,
+                device=self.device,
+            ),
             state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             timeout=None if self.source.watched else options.timeout or None,
@@ -550,7 +595,22 @@ class DataLoader:
         output = self.options.output
         if callable(output):
             return output
+        if output == "list":
+            return self._lists
         return self.source.rebuild if output == "tuple" else as_dict
+
+    def _lists(self, fields: dict[str, Any]) -> Any:
+        return as_lists(samples_of(fields, self.source.rebuild, self._objects))
+
+    @property
+    def _objects(self) -> list[str]:
+        return [name for name, kind in self.source.kinds.items() if str(kind) == "object"]
+
+    @property
+    def _collate(self) -> BatchFunction | None:
+        """The user's `collate_fn`, where it gets the samples that the loader decoded and transformed."""
+        function = self.options.collate_fn
+        return None if function is None or self.source.collated else BatchFunction("collate_fn", function, alone=True)
 
     def _warn_of_held_generators(self) -> None:
         plan = self._compiled()

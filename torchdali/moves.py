@@ -53,6 +53,25 @@ class Crop:
 
 
 @dataclass(frozen=True)
+class Crop3d:
+    """A window in a volume; parts of it may lie outside.
+
+    Attributes:
+        start: [N, 3] front, top and left.
+        shape: [N, 3] depth, height and width.
+        fill: of what lies outside.
+    """
+
+    start: Any
+    shape: Any
+    fill: Fill = 0
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        """The sizes after the move: with the depths, [N, 3], if `sizes` has them."""
+        return np.asarray(self.shape, np.int64)[:, -sizes.shape[1] :]
+
+
+@dataclass(frozen=True)
 class Resize:
     """A new size.
 
@@ -76,7 +95,7 @@ class Flip:
     """Mirrored, where `on` is true.
 
     Attributes:
-        axis: 0: upside down, 1: left and right; -1: the depth of a volume.
+        axis: 0: upside down, 1: left and right; -1: the depth of a volume, front to back.
         on: [N].
     """
 
@@ -132,7 +151,7 @@ class Warp:
         return sizes
 
 
-Move: TypeAlias = "Crop | Resize | Flip | Affine | Warp"
+Move: TypeAlias = "Crop | Crop3d | Resize | Flip | Affine | Warp"
 
 
 def check_fill(fill: Fill) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, default_collate, default_convert
 
 from .batch import BadSample
+from .batch_function import BatchFunction
 from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Engine = Literal["auto", "eager", "pipeline", "debug"]
-Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
+Output = Literal["tuple", "dict", "list"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
@@ -44,6 +45,7 @@ class Options:
     shuffle: bool = False
     sampler: Any = None
     transform: Any = None
+    batch_transform: Any = None
     seed: int = 0
     drop_last: bool = False
     pad_last: bool = False
@@ -101,7 +103,7 @@ class Options:
         for name in ("ragged", "uniform"):
             self._set(name, names(name, getattr(self, name)))
         if not callable(self.output):
-            one_of("output", self.output, ("tuple", "dict"))
+            one_of("output", self.output, ("tuple", "dict", "list"))
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
@@ -117,6 +119,7 @@ class Options:
         self._check_ranks()
         self._check_pairs()
         self._check_collating()
+        self.check_batch_transform(self.batch_transform)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen, but for the normal form of what was given
@@ -167,7 +170,7 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
-        if self.with_state and self.output != "dict":
+        if self.with_state and self.output != "dict" and self.collate_fn is None and self.batch_transform is None:
             raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
@@ -185,6 +188,23 @@ class Options:
             raise ValueError(
                 f"output={self.output!r:.80} names fields, and {self.collated} makes batches without: leave output out"
             )
+
+    def check_batch_transform(self, function: Any) -> BatchFunction | None:
+        """Make the loader's function of batches; None where there is none.
+
+        Raises:
+            TypeError: it is no function of a batch.
+            ValueError: it mixes groups of samples, and batches don't hold whole ones.
+        """
+        if function is None:
+            return None
+        group = getattr(function, "group", None)
+        if isinstance(group, int) and self.samples % group:
+            raise ValueError(
+                f"batch_size must be a multiple of the group of {type(function).__name__}(group={group}), got "
+                f"{self.batch_size}"
+            )
+        return BatchFunction("batch_transform", function)
 
     @property
     def collated(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from .errors import StateMismatchError
@@ -37,7 +39,7 @@ class Registered:
 
     def pack(self) -> dict[str, Any]:
         """Give the entries of a state."""
-        return {PREFIX + name: _plain(getattr(obj, _methods(obj)[0])()) for name, obj in self._objects.items()}
+        return {PREFIX + name: _state_of(obj) for name, obj in self._objects.items()}
 
     def entries(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Give those entries of a state that `pack` made."""
@@ -51,7 +53,7 @@ class Registered:
             strict: False leaves objects as they are that the state does not know, and ignores what only it knows.
 
         Raises:
-            StateMismatchError: other names, or a state that an object refuses.
+            StateMismatchError: other names, or a state that an object refuses; all objects are as they were.
         """
         here = {PREFIX + name for name in self._objects}
         lines = [f"{key}: missing, and the loader has registered such an object" for key in sorted(here - set(entries))]
@@ -60,14 +62,26 @@ class Registered:
             lines.append(f"{key}: not registered here: write loader.register({name!r}, ...) before load_state_dict")
         if strict and lines:
             raise StateMismatchError("this state does not belong to this loader:\n  " + "\n  ".join(lines))
+        before: dict[str, Any] = {}
         for name, obj in self._objects.items():
             if PREFIX + name in entries:
+                before[name] = copy.deepcopy(_state_of(obj))
                 try:
                     getattr(obj, _methods(obj)[1])(entries[PREFIX + name])
-                except Exception as error:
+                except BaseException as error:
+                    for changed, state in before.items():  # this one may be half loaded
+                        one = self._objects[changed]
+                        with suppress(Exception):
+                            getattr(one, _methods(one)[1])(state)
+                    if not isinstance(error, Exception):
+                        raise
                     raise StateMismatchError(
                         f"{PREFIX}{name}: the object refuses it: {type(error).__name__}: {error}"
                     ) from error
+
+
+def _state_of(obj: Any) -> Any:
+    return _plain(getattr(obj, _methods(obj)[0])())
 
 
 def _methods(obj: Any) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
-        collated: reading gives whole batches, as the user's `collate_fn` makes them.
+        collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
@@ -194,11 +194,6 @@ class Source:
                 f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
                 "samples: write batch_size=1, or how many make a batch"
             )
-        if options.collate_fn is not None:
-            raise ValueError(
-                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
-                "write transform= for what it does to the samples, or output=f for the form of the batch"
-            )
         name = type(self).__name__
         if options.num_workers and name not in _warned:
             _warned.add(name)
@@ -208,9 +203,9 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self if options.kinds is None else self.told(options.kinds)
+        return self if options.kinds is None else self.with_kinds(options.kinds)
 
-    def told(self, kinds: Mapping[str, AnyKind]) -> Source:
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> Source:
         """Give the same source with other kinds of fields, which its columns hold in the same way.
 
         Raises:
@@ -256,16 +251,17 @@ class Source:
         """Put a batch's fields into the form of the source's samples: here, a tuple."""
         return tuple(batch.values())
 
-    def pack(self, snapshot: Any) -> dict[str, Any]:
-        """Make the entries `state_keys` of a loader's state from a position's snapshot."""
+    def pack(self, position: Position) -> dict[str, Any]:
+        """Make the entries `state_keys` of a loader's state from a position, which has a snapshot."""
         return {}
 
-    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Any:
+    def unpack(self, state: Mapping[str, Any], position: Position, shard: Shard, strict: bool = True) -> Any:
         """Read a position's snapshot from the entries `state_keys` of a loader's state.
 
         Args:
             state: the entries.
             position: the state's position.
+            shard: this process among the data-parallel ones.
             strict: False: what was read up to there is not verified.
 
         Raises:

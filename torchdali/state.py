@@ -71,17 +71,18 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
             lines.append(f"{name}: missing")
         elif name in limits:
             if type(value) is not int or not 0 <= value <= limits[name]:
-                lines.append(f"{name}: expected an integer in [0, {limits[name]}], got {_shown(value)}")
+                lines.append(f"{name}: expected an integer in [0, {limits[name]}], got {shown(value)}")
         elif name == "finished":
             if type(value) is not bool:
-                lines.append(f"{name}: expected True or False, got {_shown(value)}")
+                lines.append(f"{name}: expected True or False, got {shown(value)}")
         elif name == "version" and type(value) is int and value in OLDER:
             if strict:
                 lines.append(_CHANGED.format(value))
         elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
-            lines.append(f"{name}: expected {expected!r}, got {_shown(value)}")
-    unknown = [name for name in state if name not in (*_PLAIN, "version", *fingerprint)]
-    lines += [f"{_shown(name)}: not a key of version {VERSION}" for name in unknown[:10]]
+            lines.append(f"{name}: expected {expected!r}, got {shown(value)}")
+    known = {*_PLAIN, "version", *fingerprint}
+    unknown = [name for name in state if not isinstance(name, str) or name not in known]
+    lines += [f"{shown(name)}: not a key of version {VERSION}" for name in unknown[:10]]
     if len(unknown) > 10:
         lines.append(f"and {len(unknown) - 10} more such keys")
     if lines:
@@ -96,8 +97,13 @@ _CHANGED = (
 )
 
 
-def _shown(value: Any) -> str:
-    return " ".join(f"{value!r:.200}".split())  # one line
+def shown(value: Any, most: int = 200) -> str:
+    """Show any value of a state, which may be damaged, in one line of at most `most` characters."""
+    try:
+        text = repr(value)
+    except Exception:  # lists in lists, an integer of thousands of digits, a repr that raises
+        text = f"a value of type {type(value).__name__} that can't be shown"
+    return " ".join(text[:most].split())
 
 
 class Progress:

@@ -73,8 +73,11 @@ def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from _named(part, f"{name}.{key}" if name else str(key))
 
 
-def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:
+def _row(name: str, column: Any, sizes: Any, i: Any) -> bytes:
     value = column[i]
+    if isinstance(value, (Mapping, list, tuple)):  # of output="list"
+        keys = list(value) if isinstance(value, Mapping) else range(len(value))
+        return b"".join(_row(f"{name}.{key}", value, None, key) for key in keys) + f"{name}:{len(value)};".encode()
     if not isinstance(value, torch.Tensor):
         return f"{name}={value!r};".encode()
     if sizes is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from torch.utils.data import Dataset
 from ..batch import Columns
 from ..fields import BESIDE, Fields, check_kinds
 from ..formats.image import look
-from ..kinds import AnyKind, Kind, as_kind, tell
+from ..formats.whole import first_whole
+from ..kinds import AnyKind, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
 from ..source import DirectReading, Pass, Reading, Source
+from .convert import Conversion, Convert
 
 
 class MapDataset(Source, Dataset[tuple[Any, ...]]):
@@ -35,6 +37,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     blocking = False
     paths: list[str] | None = None
     _chosen: Fields | None = None
+    _conversions: Mapping[str, Conversion] = {}
 
     def _set_fields(
         self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None
@@ -54,6 +57,40 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         known |= {name: tell(kind, known[name].held) for name, kind in (told or {}).items()}
         self._chosen = Fields.choose(fields, known)
 
+    def _set_convert(self, convert: Convert, told: Mapping[str, AnyKind]) -> None:
+        """Take the user's functions of fields; their results for the first sample show the fields' kinds.
+
+        A subclass calls it when it can read, and gives its columns through `_converted`.
+
+        Args:
+            convert: the functions.
+            told: the kinds that the user wrote, of their results too.
+
+        Raises:
+            ValueError: a function of an unknown field, or of images.
+        """
+        for name in convert:
+            if name not in self.kinds or name in BESIDE:
+                raise ValueError(f"convert must be of the fields {', '.join(self.fields)}, got {name!r}")
+            if isinstance(self.kinds[name], (Image, Mask)) and self.kinds[name].held != "array":
+                raise ValueError(f"convert is for fields without images, got {name!r}: write transform= for its images")
+        self._conversions = {name: self._conversion(name, function) for name, function in convert.items()}
+        held = {name: conversion.form.kind for name, conversion in self._conversions.items()}
+        kinds = {name: tell(told.get(name, one), one) for name, one in held.items()}
+        self._chosen = Fields(self.fields, {**self.kinds, **kinds})
+
+    def _conversion(self, name: str, function: Callable[[Any], Any]) -> Conversion:
+        return first_whole(
+            len(self), lambda index: Conversion.of(name, function, self.read_columns([index], [name])[name][0])
+        )
+
+    def _converted(self, columns: Columns) -> Columns:
+        """Apply the user's functions."""
+        for name, conversion in self._conversions.items():
+            if name in columns:
+                columns[name] = conversion(columns[name])
+        return columns
+
     def _fields(self) -> Fields:
         if self._chosen is None:
             raise TypeError(
@@ -72,7 +109,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         """The kind of each field."""
         return self._fields().kinds
 
-    def told(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
         bound = copy.copy(self)
         bound._chosen = self._fields()._replace(kinds={**self.kinds, **self._as_told(kinds)})
         return bound

@@ -96,9 +96,9 @@ class Finisher:
             step = (chain.steps[chain.split :] or plan.steps[plan.split :])[0]
             raise TransformError(f"images must be [H, W, C] before {step!r}, got {arrays[0].shape}")
         images: list[Any] = arrays
-        steps = [(chain.transform(k), drawn.draws[k][name]) for k in range(chain.split, len(chain))]
+        steps = [(chain.transform(k), drawn.draws[k].get(name, {})) for k in range(chain.split, len(chain))]
         if chain is not plan and source == name and plan.split < len(plan):
-            shared = [(plan.transform(k), work.drawn.draws[k][name]) for k in range(plan.split, len(plan))]
+            shared = [(plan.transform(k), work.drawn.draws[k].get(name, {})) for k in range(plan.split, len(plan))]
             if video:
                 steps = shared + steps
             else:

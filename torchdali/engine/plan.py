@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Doubt, Mask, as_kind
+from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Mover
 from ..transforms.function import Function
@@ -58,10 +58,10 @@ class Plan(Chain):
         always_uniform: Sequence[str] = (),
         doubts: Mapping[str, Doubt] | None = None,
     ) -> None:
-        self.kinds = kinds = {name: as_kind(kind) for name, kind in kinds.items()}
-        self.pixels = [name for name, kind in kinds.items() if kind.pixels]
-        self.decoded = [name for name, kind in kinds.items() if on_host(kind)]
-        self.encoded = [name for name in self.pixels if kinds[name].encoded and name not in self.decoded]
+        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()}
+        self.pixels = [name for name, kind in self.kinds.items() if kind.pixels]
+        self.decoded = [name for name, kind in self.kinds.items() if on_host(kind)]
+        self.encoded = [name for name in self.pixels if self.kinds[name].encoded and name not in self.decoded]
         steps, views = flatten(transform)
         for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:
@@ -75,7 +75,7 @@ class Plan(Chain):
         self.form_views = (lambda values: values) if views is None else views.form
         super().__init__(steps, device, whole=any(view.split for view in self.views))
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
-        self.host = HostPass(kinds)
+        self.host = HostPass(self.kinds)
         self._check(doubts or {})
         self.tried: set[tuple[str, int]] = set()
         self.held = [step for chain in self.chains for step in chain.steps if isinstance(step, Function)]
@@ -85,8 +85,10 @@ class Plan(Chain):
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
         # A function sees everything that DALI can hold.
-        others = [name for name, kind in kinds.items() if kind.held in ("array", "number") and name not in self.pixels]
-        others += [name for name, kind in kinds.items() if isinstance(kind, Mask) and kind.encoded]
+        others = [
+            name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels
+        ]
+        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
         self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)

@@ -109,9 +109,10 @@ class Program:
                 step = chain.transform(k)
                 for name in plan.pixels:
                     if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
-                        params = drawn.draws[k][name]
+                        params = drawn.draws[k].get(name, {})
                         fed = {
-                            key: feed(Argument(number, k, name, key), params[key]) for key in step.dali_params(params)
+                            key: feed(Argument(number, k, name, key), as_argument(params[key]))
+                            for key in step.dali_params(params)
                         }
                         sample[name] = step.transform(ops, sample[name], **fed)
             if stop < chain.split:
@@ -140,7 +141,7 @@ class Program:
         values = []
         for number, step, field, key, call in arguments:
             if call is None:
-                values.append(draws[number][step][field][key])
+                values.append(as_argument(draws[number][step][field][key]))
                 continue
             place = number, step, call.stream
             if place not in children:  # one for all calls: it counts them

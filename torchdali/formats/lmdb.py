@@ -54,7 +54,7 @@ class LMDBFile:
         """Read values, uint8 [n] each.
 
         Raises:
-            ValueError: the file has changed, or a value is damaged, which the message names.
+            ValueError: the file has changed, or can't be opened, or a value is damaged, which the message names.
             ImportError: the package lmdb is missing.
         """
         if LocalStorage(self.file).version != self._version:
@@ -97,14 +97,19 @@ class Database:
         except ImportError as error:
             raise ImportError("LMDB needs a package: pip install torchdali[lmdb]") from error
         self.error: type[Exception] = lmdb.Error
-        name = os.path.basename(file) == DATA
-        where = (os.path.dirname(file) or ".") if name else file
-        options = dict(readonly=True, lock=False, create=False, readahead=False)
-        self.environment = lmdb.open(where, subdir=name, **options)
+        # By the file and not by its folder: lmdb opens each once in a process, and an older file may be open still.
+        try:
+            self.environment = lmdb.open(file, subdir=False, readonly=True, lock=False, create=False, readahead=False)
+        except lmdb.Error as error:
+            raise ValueError(f"{file} can't be opened by lmdb: {error}") from error
 
     @classmethod
     def of(cls, file: str) -> Database:
-        """Give the open database of a file, or open it; lmdb's errors pass through."""
+        """Give the open database of a file, or open it.
+
+        Raises:
+            ValueError: lmdb refuses it.
+        """
         status = os.stat(file)
         with _opening[0]:
             known = _open.get((status.st_dev, status.st_ino))

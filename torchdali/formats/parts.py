@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..batch import Held
-from ..kinds import AnyKind, tell
+from ..kinds import AnyKind, Audio, Kind, Number, Object, Video, as_kind, tell
 from ..storage import Bytes
 from .npy import as_npy
 
@@ -16,6 +17,12 @@ IMAGES = frozenset(
     "webp".split()
 )
 """Endings of the image files that the loader decodes."""
+
+Whole = tuple[Kind, Callable[[Bytes], Any]]
+"""The kind of whole files, and the function that makes values of their bytes."""
+
+AUDIO = frozenset("wav flac ogg oga opus mp3".split())
+VIDEO = frozenset("mp4 m4v mov mkv webm avi mpg mpeg ogv".split())
 
 _NAMES = frozenset("image img picture photo image/encoded image_bytes img_bytes image_data encoded_image".split())
 
@@ -74,6 +81,31 @@ def component_as(ext: str, told: AnyKind) -> Component:
     if kind not in ways:
         raise ValueError(f"the kind of {ext!r} must be one of {', '.join(ways)}, got {told!r}")
     return Component(kind, ways[kind])
+
+
+def whole_file(ext: str, told: AnyKind | None = None) -> Whole:
+    """Give the kind of files with an ending, and the function that makes values of their bytes.
+
+    Args:
+        ext: the ending.
+        told: the kind that the user wrote.
+
+    Raises:
+        ValueError: the ending says nothing, and neither does the user; or files with this ending can't have the kind.
+    """
+    natural = component(ext)
+    if told is None:
+        if ext in AUDIO | VIDEO:
+            return Audio(encoded=True) if ext in AUDIO else Video(encoded=True), as_bytes
+        if ext not in IMAGES and ext not in _COMPONENTS:
+            raise ValueError(f"the ending {ext!r} does not say what a file holds")
+        return as_kind(natural.kind), natural.convert
+    kind = tell(told, "encoded" if natural.convert is as_bytes else natural.kind)
+    if natural.convert is as_npy and not isinstance(kind, (Number, Object)):
+        return replace(kind, encoded=False), as_npy
+    if kind.held == natural.kind:
+        return kind, natural.convert
+    return kind, component_as(ext, kind.held).convert
 
 
 def as_bytes(data: Bytes) -> Bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Sizes
+from ..moves import Affine, Crop, Flip, Move, Resize, Sizes, Warp
 from ..ragged import Ragged
 from .points import apply_matrix, untouched, warp_to
 
@@ -36,8 +36,10 @@ def move_boxes(boxes: Ragged, format: str, sizes: Sizes, moves: Sequence[Move]) 
             data = _flip(data, format, move.axis, np.asarray(move.on, bool)[owner], here[owner])
         elif isinstance(move, Affine):
             data = _affine(data, format, np.asarray(move.matrix), here, sizes, owner)
-        else:
+        elif isinstance(move, Warp):
             data = _warp(data, format, move.displacement, sizes, boxes.counts)
+        else:
+            raise ValueError(f"boxes have no depth: a {type(move).__name__} moves volumes only")
     return Ragged(data, boxes.counts)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Warp, fill_of
+from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, fill_of
 from .grid import sample, source_grid
 
 Index = NDArray[np.int64]
@@ -53,16 +53,15 @@ def move_mask(mask: NDArray[Any], moves: Sequence[Move], i: int, fill: Any = 0) 
     if gather.pixels is not None:
         pixels = gather.pixels[rows.clip(0)[:, None], columns.clip(0)]
         outside |= {int(code) for code in np.unique(pixels[pixels < 0])}
-        moved = mask.reshape(*mask.shape[:-2], -1).take(pixels.clip(0), -1)
+        moved = mask.reshape(*mask.shape[:-2], -1).take(pixels, -1, mode="clip")
     else:
         pixels = None
         for index, axis in sorted(((rows, -2), (columns, -1)), key=lambda entry: len(entry[0]) / mask.shape[entry[1]]):
-            moved = _take(moved, index, axis)  # first what takes least
+            moved = take_axis(moved, index, axis)  # first what takes least
         if outside and np.may_share_memory(moved, mask):
             moved = moved.copy()
     for code in sorted(outside, reverse=True):  # a later move covers an earlier one
-        move = moves[-1 - code]
-        value = fill_of(move.fill, "mask", fill) if isinstance(move, (Crop, Affine, Warp)) else fill
+        value = fill_of(getattr(moves[-1 - code], "fill", None), "mask", fill)
         if pixels is not None:
             moved[..., pixels == code] = value
         moved[..., rows == code, :] = value
@@ -74,11 +73,13 @@ def gather_of(size: Sequence[int], moves: Sequence[Move], i: int) -> Gather:
     """Give where the pixels of a mask of a size (height, width) come from after the moves of sample i."""
     gather = Gather(np.arange(size[0]), np.arange(size[1]))
     for k, move in enumerate(moves):
+        if isinstance(move, Crop3d):
+            raise ValueError("a Crop3d moves volumes only: write kinds.Volume() for labels [D, H, W] too")
         if isinstance(move, (Affine, Warp)):
             gather = _sampled(gather, int(size[1]), one(move, i), -1 - k)
         else:
             rows, columns = (
-                _moved(index, move, axis, i, -1 - k) for axis, index in enumerate((gather.rows, gather.columns))
+                move_axis(index, move, axis, i, -1 - k) for axis, index in enumerate((gather.rows, gather.columns))
             )
             gather = Gather(rows, columns, gather.pixels)
     return gather
@@ -91,7 +92,8 @@ def one(move: Affine | Warp, i: int) -> Affine | Warp:
     return Affine(move.matrix[i], move.size[i], move.interpolation, move.fill)
 
 
-def _moved(index: Index, move: Crop | Resize | Flip, axis: int, i: int, code: int) -> Index:
+def move_axis(index: Index, move: Crop | Resize | Flip, axis: int, i: int, code: int) -> Index:
+    """Give the entries of an axis after a move of sample i: those of `index`, or `code` for what lies outside."""
     n = len(index)
     if isinstance(move, Flip):
         return np.flip(index) if move.axis == axis and move.on[i] else index
@@ -137,11 +139,11 @@ def _sampled(gather: Gather, width: int, move: Affine | Warp, code: int) -> Gath
     return Gather(np.arange(pixels.shape[0]), np.arange(pixels.shape[1]), pixels)
 
 
-def _take(mask: NDArray[Any], index: Index, axis: int) -> NDArray[Any]:
-    """Take rows or columns; in one piece if they are neighbours, which is a view."""
+def take_axis(array: NDArray[Any], index: Index, axis: int) -> NDArray[Any]:
+    """Take entries along one of the last axes, -1, -2, ...; a view if they are neighbours."""
     first, last = int(index[0]), int(index[-1])
     step = 1 if last >= first else -1
     if min(first, last) >= 0 and abs(last - first) == len(index) - 1 and (np.diff(index) == step).all():
         window = slice(first, last + step if last + step >= 0 else None, step)
-        return mask[(..., window, slice(None)) if axis == -2 else (..., window)]
-    return mask.take(index, axis, mode="clip")
+        return array[(..., window, *[slice(None)] * (-1 - axis))]
+    return array.take(index, axis, mode="clip")

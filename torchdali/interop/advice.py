@@ -116,7 +116,7 @@ _OPERATORS: dict[str, Callable[[Any], str]] = {
 }
 
 _POLICY = "compose operators of DALI with rand.choice and rand.bernoulli in a function, or leave it out here"
-_BATCH = "apply it to the loader's batches, as torchvision's documentation shows"
+_BATCH = "write DataLoader(..., batch_transform=...) with it"
 _DETECTION = "leave it out: it acts on boxes, masks or key points, and these samples have labels"
 _CHANCE = "in a function, compute both and take one by rand.bernoulli: ndd.cast(image * (1 - on) + other * on, ...)"
 _MANY = "it makes several images of one: let a function return more fields, {**sample, 'left': ..., 'right': ...}"

@@ -33,11 +33,16 @@ class Collating:
         self._function, self._single = function, single
 
     @classmethod
-    def of(cls, options: Options) -> Collating | None:
-        """Take it from a loader's options; None where the loader puts batches together."""
+    def of(cls, options: Options, transformed: bool) -> Collating | None:
+        """Take it from a loader's options; None where the loader puts batches together first.
+
+        Args:
+            options: the loader's.
+            transformed: samples are decoded and transformed after reading.
+        """
         if options.batch_size is None:
             return cls(options.collate_fn or default_convert, True)
-        return None if options.collate_fn is None else cls(options.collate_fn, False)
+        return None if options.collate_fn is None or transformed else cls(options.collate_fn, False)
 
     def columns(self, samples: Sequence[Any], *numbers: int) -> Columns:
         """Make the columns of a batch, see `collated`.

@@ -9,13 +9,14 @@ from typing import Any, Self
 
 from ..checks import one_of
 from ..distributed import Shard
+from ..errors import StateMismatchError
 from ..fingerprint import digest
 from ..kinds import AnyKind
 from ..options import Options
 from ..order import Batching, Endless, Epoch, Order
 from ..source import Pass, Reading
 from ..state import Position
-from .iterable_job import DESCRIBED, IterableDescribe, IterableJob, IterablePass
+from .iterable_job import DESCRIBED, IterableDescribe, IterableJob, IterablePass, has_state
 from .iterable_reading import IterableReading, begin_of
 from .snapshot import Snapshot
 from .source import PythonSource
@@ -129,12 +130,22 @@ class IterableSource(PythonSource):
     def open(self, pass_: Pass) -> Reading:
         return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
 
-    def pack(self, snapshot: Any) -> dict[str, Any]:
-        return {"iterable": "" if snapshot is None else snapshot.pack()}
+    def pack(self, position: Position) -> dict[str, Any]:
+        return {"iterable": "" if position.snapshot is None else position.snapshot.pack(position.samples_seen)}
 
-    def unpack(self, state: Mapping[str, Any], position: Position, strict: bool = True) -> Snapshot:
+    def unpack(self, state: Mapping[str, Any], position: Position, shard: Shard, strict: bool = True) -> Snapshot:
         workers = max(1, self.pools.options.num_workers)
         snapshot = Snapshot.unpack(state.get("iterable", ""), position, workers)
+        snapshot.check_rank(list(shard) if self.shard == "none" else None)
+        if any(worker.state is not None for worker in snapshot.workers) and not has_state(self.dataset):
+            if strict:
+                name = type(self.dataset).__name__
+                raise StateMismatchError(
+                    f"iterable: the state holds the dataset's own, and {name} has no state_dict and load_state_dict "
+                    "here: give them back to it, or go on from the number of samples by "
+                    "load_state_dict(state, strict=False)"
+                )
+            snapshot = snapshot.without_states()
         return snapshot if strict else snapshot.unverified()
 
 

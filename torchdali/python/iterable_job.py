@@ -236,7 +236,7 @@ class IterableJob:
     def _standing(self, last: deque[Any]) -> Standing:
         """Tell where this worker stands."""
         state, iterator = self._state(), None
-        if self._iterator is not self.dataset and _has_state(self._iterator):
+        if self._iterator is not self.dataset and has_state(self._iterator):
             # A copy, as of the dataset's: in this process it may be its own, which goes on.
             iterator = copy.deepcopy(self._iterator.state_dict())  # type: ignore[attr-defined]
         stateful = state is not None or iterator is not None
@@ -323,18 +323,19 @@ class IterableJob:
             try:
                 self.dataset.load_state_dict(copy.deepcopy(begin.state))
             except Exception as error:  # some can be told only after `iter`
+                let_through(error)
                 failed = error
         self._seed(begin.taken)
         self._iterator = iter(self.dataset)
         if begin.iterator is not None:
-            self._iterator.load_state_dict(copy.deepcopy(begin.iterator))  # type: ignore[attr-defined]
+            if not has_state(self._iterator):
+                name = type(self._iterator).__name__
+                raise StateMismatchError(f"iterable: the state holds the iterator's own, and {name} takes none")
+            _load(self._iterator, begin.iterator)
         own = self._iterator is self.dataset and not _same(self._state_or_nothing(), begin.state)
         if begin.state is not None and (failed is not None or own):
             # It begins anew with `iter`.
-            try:
-                self.dataset.load_state_dict(copy.deepcopy(begin.state))
-            except Exception:
-                raise failed or StateMismatchError("the dataset takes no state after iter()") from failed
+            _load(self.dataset, begin.state, failed)
 
     def _start(self, begin: Standing, fresh: bool, epoch: int) -> None:
         """Begin at the start of the epoch, whatever became of the pass before.
@@ -344,7 +345,7 @@ class IterableJob:
         """
         broken, self._open = self._open, True
         first, self._first = self._first, _NOTHING
-        if not _has_state(self.dataset):
+        if not has_state(self.dataset):
             self._iterate()
             return
         tellable = callable(getattr(self.dataset, "set_epoch", None))
@@ -387,8 +388,8 @@ class IterableJob:
         self._asked = True if self._set_up else None
         if state is not _NOTHING:
             # Before its first iteration it may say None, and not take it.
-            with suppress(Exception) if state is None else nullcontext():
-                self.dataset.load_state_dict(copy.deepcopy(state))
+            with suppress(StateMismatchError) if state is None else nullcontext():
+                _load(self.dataset, state)
         # The same numbers for all who share it, so that they see the same order.
         self._seed(0)
         self._iterator = iter(self.dataset)
@@ -427,7 +428,7 @@ class IterableJob:
 
     def _restore_counts(self, begin: Standing, fresh: bool) -> None:
         """Set the integers that the dataset counts by itself, where this process has not counted them."""
-        if _has_state(self.dataset) or not (fresh or begin.loaded):
+        if has_state(self.dataset) or not (fresh or begin.loaded):
             return
         known = begin.counts or {}
         for name in {*known, *self._counting}:
@@ -442,12 +443,12 @@ class IterableJob:
 
     def _state(self) -> Any:
         """The dataset's state; None: it has none."""
-        return copy.deepcopy(self.dataset.state_dict()) if _has_state(self.dataset) else None
+        return copy.deepcopy(self.dataset.state_dict()) if has_state(self.dataset) else None
 
     def _state_or_nothing(self) -> Any:
         """The same, where it may not be there before `iter`."""
         try:
-            return self._state() if _has_state(self.dataset) else _NOTHING
+            return self._state() if has_state(self.dataset) else _NOTHING
         except Exception:
             return _NOTHING
 
@@ -527,8 +528,30 @@ class IterableJob:
         return (self._taken - 1) % sharers == number and not self._begun.passed(self._taken - 1)
 
 
-def _has_state(dataset: Any) -> bool:
+def has_state(dataset: Any) -> bool:
+    """Whether a dataset, or an iterator, has a state of its own that it takes back."""
     return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
+
+
+def _load(owner: Any, state: Any, before: Exception | None = None) -> None:
+    """Give a dataset, or its iterator, its own state back.
+
+    Args:
+        owner: takes it.
+        state: a copy of it is given.
+        before: why it was refused before; None: it was not.
+
+    Raises:
+        StateMismatchError: it is refused.
+    """
+    try:
+        owner.load_state_dict(copy.deepcopy(state))
+    except Exception as error:
+        let_through(error)
+        cause = before or error
+        raise StateMismatchError(
+            f"iterable: {type(owner).__name__}.load_state_dict refuses the state: {type(cause).__name__}: {cause}"
+        ) from cause
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from ..batch import Columns
 from ..errors import StateMismatchError
@@ -43,11 +42,7 @@ class IterableReading(Reading):
         begin = begin_of(pass_.start, self._count, self._rank)
         self._turn, self._workers = begin.turn, list(begin.workers)
         self._given = 0  # batches
-        if begin.rank != self._rank:
-            here, there = _as_words(self._rank), _as_words(begin.rank)
-            raise StateMismatchError(
-                f"rank: expected {here}, got {there}: with shard='none' each rank has a state of its own"
-            )
+        begin.check_rank(self._rank)
         again = [
             worker.taken
             for worker in self._workers
@@ -190,7 +185,3 @@ def begin_of(start: Position, num_workers: int, rank: list[int] | None) -> Snaps
         workers = (Standing(ended=True, carried=Carried(one.state, one.counts)) for one in begin.workers)
         return begin._replace(workers=tuple(workers))
     return begin
-
-
-def _as_words(rank: Any) -> str:
-    return f"{rank[0]} of {rank[1]}" if isinstance(rank, list) and len(rank) == 2 else "one of all ranks"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from ..errors import StateMismatchError
-from ..state import Position
+from ..state import Position, shown
 
 _ALL = 2**62  # more samples than any iterable gives
+_DIGEST = re.compile(r"\d{1,2} \w+")
 
 
 class Carried(NamedTuple):
@@ -79,15 +82,34 @@ class Standing(NamedTuple):
             if name in always or not (value is None or (isinstance(value, str | tuple) and not value))
         }
 
+    @property
+    def numbers(self) -> list[Any]:
+        """All but the dataset's own state."""
+        counts = {name: f"{count:x}" for name, count in (self.counts or {}).items()}  # of any length
+        return [self.taken, self.ended, self.asked, self.digest, counts, list(self.done)]
+
     @classmethod
     def unpack(cls, packed: Any) -> Self | None:
         """Unpack the value of `pack`; None where it is none."""
-        if not isinstance(packed, Mapping) or not {"taken", "state", "ended"} <= set(packed):
+        if not isinstance(packed, Mapping) or not {"taken", "state", "ended"} <= set(packed) <= set(cls._fields[:-2]):
             return None
-        if type(packed["taken"]) is not int or packed["taken"] < 0 or type(packed["ended"]) is not bool:
+        done = packed.get("done", [])
+        if not isinstance(done, (list, tuple)):
             return None
-        known = {name: packed[name] for name in cls._fields if name in packed}
-        return cls(**{**known, "done": tuple(known.get("done", ())), "loaded": True})
+        standing = cls(**{**packed, "done": tuple(done), "loaded": True})
+        return standing if standing._sound else None
+
+    @property
+    def _sound(self) -> bool:
+        """Whether all but the dataset's own can be true."""
+        return (
+            all(type(number) is int and 0 <= number <= _ALL for number in (self.taken, *self.done))
+            and type(self.ended) is bool
+            and (self.asked is None or type(self.asked) is bool)
+            and isinstance(self.digest, str)
+            and (not self.digest or _DIGEST.fullmatch(self.digest) is not None)
+            and (self.counts is None or _are_counts(self.counts))
+        )
 
 
 class Snapshot(NamedTuple):
@@ -114,12 +136,21 @@ class Snapshot(NamedTuple):
         taken_over = any(worker.state is not None or worker.counts or worker.loaded for worker in workers)
         return Snapshot(0, workers, self.rank) if taken_over else None
 
-    def pack(self) -> Any:
-        """Pack it as one value of a state: as JSON where it can be, since DCP takes dicts apart."""
+    def pack(self, samples_seen: int) -> Any:
+        """Pack it as one value of a state: as JSON where it can be, since DCP takes dicts apart.
+
+        Args:
+            samples_seen: of the same state.
+        """
         if self.at_start and not any(worker.state is not None or worker.counts for worker in self.workers):
             return ""
-        whole = {"turn": self.turn, "workers": [worker.pack() for worker in self.workers], "rank": self.rank}
-        with suppress(TypeError, ValueError):
+        whole = {
+            "turn": self.turn,
+            "workers": [worker.pack() for worker in self.workers],
+            "rank": self.rank,
+            "check": self._check(samples_seen),
+        }
+        with suppress(TypeError, ValueError, RecursionError):
             text = json.dumps(whole)
             if json.loads(text) == whole:  # a dataset's state may hold tuples, and keys that are no strings
                 return text
@@ -138,7 +169,7 @@ class Snapshot(NamedTuple):
             StateMismatchError: it is none, it does not fit the position, or another number of workers can't go on.
         """
         whole = packed
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             whole = (json.loads(packed) if packed else None) if isinstance(packed, str) else packed
         if whole is None and (position.finished or not position.samples_seen):
             # At the start of an epoch all workers stand at the start, whatever became of the pass before.
@@ -147,18 +178,60 @@ class Snapshot(NamedTuple):
         workers = [Standing.unpack(worker) for worker in packed_workers] if isinstance(packed_workers, list) else []
         standings = tuple(worker for worker in workers if worker is not None)
         if not standings or len(standings) != len(workers):
-            raise StateMismatchError(f"iterable: expected where its workers stand, got {whole!r:.100}")
+            raise StateMismatchError(f"iterable: expected where its workers stand, got {shown(whole, 100)}")
         turn = whole.get("turn")
         if type(turn) is not int or not 0 <= turn < len(workers):
-            raise StateMismatchError(f"iterable: expected a turn in [0, {len(workers)}), got {turn!r:.100}")
-        if "rank" not in whole:
-            raise StateMismatchError(f"iterable: expected the rank, or None, got {whole!r:.100}")
-        found = cls(turn, standings, whole["rank"])
+            raise StateMismatchError(f"iterable: expected a turn in [0, {len(workers)}), got {shown(turn, 100)}")
+        if "rank" not in whole or not _is_rank(whole["rank"]):
+            got = shown(whole.get("rank", whole), 100)
+            raise StateMismatchError(f"iterable: expected the rank, or None, got {got}")
+        found = cls(turn, standings, None if whole["rank"] is None else list(whole["rank"]))
+        found._check_position(position, whole.get("check"))
         return found if len(workers) == num_workers else found.resized(num_workers)
+
+    def _check(self, samples_seen: int) -> str:
+        """A digest of the numbers, by which a damaged state is seen: some of them can't be told from true ones."""
+        numbers = [samples_seen, self.turn, self.rank, [worker.numbers for worker in self.workers]]
+        return hashlib.blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def _check_position(self, position: Position, check: Any) -> None:
+        """Compare with the rest of the state; one of an older version has no digest.
+
+        Raises:
+            StateMismatchError: they do not fit.
+        """
+        seen = position.samples_seen
+        if check is not None and not (isinstance(check, str) and check == self._check(seen)):
+            raise StateMismatchError(
+                f"iterable: its numbers do not belong to samples_seen={seen}, or were changed: the state is damaged, "
+                "or was put together from two"
+            )
+        if not position.finished and self.at_start == bool(seen):
+            taken = sum(worker.taken for worker in self.workers)
+            raise StateMismatchError(f"iterable: expected workers that took {seen} samples, got {taken} taken")
+
+    def check_rank(self, rank: list[int] | None) -> None:
+        """Make sure that this rank may go on with it.
+
+        Args:
+            rank: [rank, world size] where only this rank can go on with its state; else None.
+
+        Raises:
+            StateMismatchError: it is another rank's.
+        """
+        if self.rank != rank and not self.at_start:
+            raise StateMismatchError(
+                f"rank: expected {_as_words(rank)}, got {_as_words(self.rank)}: with shard='none' each rank has a "
+                "state of its own"
+            )
 
     def unverified(self) -> Snapshot:
         """Go on without making sure that a replay gives the same samples."""
         return self._replace(workers=tuple(worker._replace(digest="") for worker in self.workers))
+
+    def without_states(self) -> Snapshot:
+        """Go on by the numbers of samples alone."""
+        return self._replace(workers=tuple(worker._replace(state=None, iterator=None) for worker in self.workers))
 
     def resized(self, num_workers: int) -> Snapshot:
         """Go on with another number of workers.
@@ -192,6 +265,24 @@ class Snapshot(NamedTuple):
         done = tuple(_ALL if worker.ended else worker.taken for worker in workers)
         standing = first._replace(done=() if len(set(done)) == 1 else done)
         return Snapshot(0, (standing,) * num_workers, None)
+
+
+def _are_counts(counts: Any) -> bool:
+    return isinstance(counts, Mapping) and all(
+        isinstance(name, str) and type(count) is int for name, count in counts.items()
+    )
+
+
+def _is_rank(rank: Any) -> bool:
+    """Whether it is None, or [rank, world size]."""
+    if rank is None:
+        return True
+    numbers = isinstance(rank, (list, tuple)) and len(rank) == 2 and all(type(number) is int for number in rank)
+    return numbers and 0 <= rank[0] < rank[1]
+
+
+def _as_words(rank: list[int] | None) -> str:
+    return "one of all ranks" if rank is None else f"{rank[0]} of {rank[1]}"
 
 
 def _same(one: Standing, other: Standing) -> bool:

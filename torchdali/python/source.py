@@ -40,7 +40,7 @@ class PythonSource(Source):
     """
 
     described = False
-    collates = True  # it can have a `collate_fn`
+    collates = True  # its job can call a `collate_fn`
     collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
@@ -99,7 +99,8 @@ class PythonSource(Source):
         if options.kinds is not None:
             bound._kinds = {**self._kinds, **{name: as_kind(kind) for name, kind in options.kinds.items()}}
             bound._description = None
-        bound.collating = Collating.of(options)
+        transformed = options.transform is not None or self.transform is not None
+        bound.collating = Collating.of(options, transformed or not self.collates)
         if bound.collating is not None:
             self._check_collating(options)
             bound._description = None

@@ -1,5 +1,6 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
+from .affine import RandomAffine, RandomRotation
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Compose, Transform
@@ -7,13 +8,27 @@ from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .crops import FiveCrop, TenCrop
+from .elastic import ElasticTransform
 from .erasing import RandomErasing
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
+from .iou_crop import RandomIoUCrop
 from .jpeg import JPEG
 from .levels import RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize
+from .mix import CutMix, MixUp
 from .noise import GaussianNoise
+from .objects import (
+    ClampBoundingBoxes,
+    ClampKeyPoints,
+    ConvertBoundingBoxFormat,
+    SanitizeBoundingBoxes,
+    SanitizeKeyPoints,
+)
+from .pad import Pad, RandomZoomOut
+from .perspective import RandomPerspective
+from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
 from .values import Normalize, ToDtype
@@ -25,17 +40,26 @@ __all__ = [
     "AugMix",
     "AutoAugment",
     "CenterCrop",
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
     "ColorJitter",
     "Compose",
+    "ConvertBoundingBoxFormat",
+    "CutMix",
     "Decode",
+    "ElasticTransform",
+    "FiveCrop",
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridMask",
     "Identity",
+    "MixUp",
     "Normalize",
+    "Pad",
     "RandAugment",
     "RandomAdjustSharpness",
+    "RandomAffine",
     "RandomApply",
     "RandomAutocontrast",
     "RandomChannelPermutation",
@@ -46,13 +70,23 @@ __all__ = [
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
+    "RandomIoUCrop",
     "RandomOrder",
+    "RandomPerspective",
     "RandomPhotometricDistort",
     "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomShortestSize",
     "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
+    "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
+    "ScaleJitter",
+    "TenCrop",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",

@@ -244,7 +244,11 @@ class Convert(_OfObjects):
         raise NotImplementedError
 
 
-class Compose:
+class Holder:
+    """Base of what holds transforms and is none itself: `Compose`, `Views`."""
+
+
+class Compose(Holder):
     """Transforms one after the other.
 
     Args:
@@ -265,7 +269,7 @@ class Compose:
         return f"Compose({self.transforms})"
 
 
-AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Compose"
+AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"
 
 
 def check_transform(transform: Any) -> None:
@@ -274,7 +278,7 @@ def check_transform(transform: Any) -> None:
     Raises:
         TypeError: it says what to write instead.
     """
-    if isinstance(transform, (Transform, Compose)):
+    if isinstance(transform, (Transform, Holder)):
         return
     kind = transform if isinstance(transform, type) else type(transform)
     known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}

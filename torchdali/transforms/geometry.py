@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 
 from ..moves import Crop, Fill, Flip, Move, Sizes, check_fill
 from ..rand import Rand
-from .base import (
-    Mover,
-    Params,
-    Transform,
-    is_integer,
-    probability,
-    size_pair,
-)
+from .base import Mover, Params, Transform, is_integer, probability, size_pair
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -38,8 +31,8 @@ class Decode(Transform):
         return ops.decoders.image_slice(image, start, shape, axes=[0, 1], device=ops.decoder_device)
 
 
-class _Crop(Mover):
-    """A window; its parts outside the image are filled."""
+class Window(Mover):
+    """Base of the transforms that cut out a window; its parts outside the image are filled."""
 
     needs_sizes = True
     fixes_size = True
@@ -60,8 +53,31 @@ def window_params(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
     return {"start": start.astype(np.int32), "shape": shapes}, shapes.astype(np.int64)
 
 
+def padding_edges(padding: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Make the padding before and after the image, each (vertical, horizontal), of torchvision's 1, 2 or 4 integers.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    values = list(padding) if isinstance(padding, Sequence) else [0 if padding is None else padding]
+    if len(values) not in (1, 2, 4) or not all(is_integer(value, 0) for value in values):
+        raise ValueError(f"padding must be 1, 2 or 4 integers, none negative, got {padding!r}")
+    left, top, right, bottom = values * (4 // len(values))
+    return np.array([top, left]), np.array([bottom, right])
+
+
+def check_padding_mode(padding_mode: Any) -> None:
+    """Raise unless it is one of torchvision's.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    if padding_mode not in ("constant", "edge", "reflect", "symmetric"):
+        raise ValueError(f"padding_mode must be constant, edge, reflect or symmetric, got {padding_mode!r}")
+
+
 @dataclass(frozen=True)
-class CenterCrop(_Crop):
+class CenterCrop(Window):
     """The middle of the image; a smaller image is surrounded by zeros (torchvision's rounding).
 
     Args:
@@ -86,7 +102,7 @@ class CenterCrop(_Crop):
 
 
 @dataclass(frozen=True)
-class RandomCrop(_Crop):
+class RandomCrop(Window):
     """A window at a random place.
 
     Args:
@@ -110,24 +126,14 @@ class RandomCrop(_Crop):
 
     def __post_init__(self) -> None:
         size_pair(self.size)
-        self._edges()
-        if self.padding_mode not in ("constant", "edge", "reflect", "symmetric"):
-            raise ValueError(f"padding_mode must be constant, edge, reflect or symmetric, got {self.padding_mode!r}")
+        padding_edges(self.padding)
+        check_padding_mode(self.padding_mode)
         check_fill(self.fill)
-
-    def _edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The padding before and after the image, each (vertical, horizontal)."""
-        padding = 0 if self.padding is None else self.padding
-        values = list(padding) if isinstance(padding, Sequence) else [padding]
-        if len(values) not in (1, 2, 4) or not all(is_integer(value, 0) for value in values):
-            raise ValueError(f"padding must be 1, 2 or 4 integers, none negative, got {self.padding!r}")
-        left, top, right, bottom = values * (4 // len(values))
-        return np.array([top, left]), np.array([bottom, right])
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
         crop = np.array(size_pair(self.size))
-        before, after = self._edges()
+        before, after = padding_edges(self.padding)
         padded = sizes + before + after
         if self.pad_if_needed:
             missing = np.maximum(crop - padded, 0)

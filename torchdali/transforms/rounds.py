@@ -250,25 +250,25 @@ class Rounds(Mover):
         return False
 
     def moves(self, params: dict[str, Any]) -> list[Move]:
-        found = []
+        found, sizes = [], params.get("size")
         for turn in range(self.rounds):
-            which, sizes = params[f"{turn}"], params.get(f"{turn}/size")
+            which = params[f"{turn}"]
             for k, branch in enumerate(self.branches):
                 taken = which == k + 1
                 with np.errstate(all="ignore"):  # of samples that do not take it, the params are zeros
                     moves = moves_of(branch, part_of(params, f"{turn}/{k}/"))
-                found += moves if params is ANY else [_where(taken, move, sizes) for move in moves]
+                for move in moves:
+                    found.append(move if params is ANY else _where(taken, move, sizes))
+                    sizes = None if sizes is None else found[-1].sizes(sizes)
         return found
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         which, chosen = self.choose(rand, sizes)
         n, names = len(rand), names_of(self.branches)
-        params: Params = {}
+        params: Params = {} if sizes is None else {"size": sizes}
         for turn in range(self.rounds):
             # Copies: DALI takes no strided arrays.
             params[f"{turn}"] = which[:, turn].astype(np.int32)
-            if sizes is not None:
-                params[f"{turn}/size"] = sizes
             after = None if sizes is None else sizes.copy()
             for k, (name, occurrence) in enumerate(names):
                 rows = np.flatnonzero(which[:, turn] == k + 1)

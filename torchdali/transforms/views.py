@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import AnyTransform, Compose, check_transform
+from .base import AnyTransform, Compose, Holder, check_transform
 
 
-class Views:
+class Views(Holder):
     """Several views of each sample, as in SimCLR, MoCo, BYOL and DINO: the last step of a transform.
 
     The image is decoded once; the steps before it are shared by all views, and drawn once.  Each view draws numbers of
