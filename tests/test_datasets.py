@@ -20,6 +20,7 @@ import torchvision
 from PIL import Image
 from torch.utils.data import Dataset
 
+from tests.kind_words import words
 from torchdali import DataLoader, FieldTypeError, FileDataset, ImageFolder, InMemoryDataset, MapDataset
 from torchdali.fingerprint import digest
 
@@ -118,7 +119,7 @@ def test_labels_are_the_targets(zoo: Path) -> None:
     dataset = ImageFolder(zoo, fields=("label", "index"))
     columns = dataset.read(np.arange(len(dataset)))
     assert columns["label"].tolist() == dataset.targets and columns["label"].dtype == np.int64
-    assert dataset.kinds == {"label": "number", "index": "number"}
+    assert words(dataset.kinds) == {"label": "number", "index": "number"}
 
 
 def test_image_folder_refuses(zoo: Path, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_fields_in_any_order(zoo: Path) -> None:
     dataset = ImageFolder(zoo, fields=fields)
     columns = dataset.read(np.array([4, 0]))
     assert tuple(columns) == dataset.fields == fields
-    assert dataset.kinds == {
+    assert words(dataset.kinds) == {
         "path": "object", "valid": "number", "label": "number", "image": "encoded", "index": "number",
     }  # fmt: skip
     assert columns["path"] == [dataset.samples[4][0], dataset.samples[0][0]]
@@ -247,7 +248,7 @@ LABELS: list[tuple[Any, str, Any]] = [
 def test_labels(zoo: Path) -> None:
     for labels, kind, expected in LABELS:
         dataset = FileDataset([zoo / "top.png"] * 2, labels=labels, fields=("label",))
-        assert dataset.kinds["label"] == kind, labels
+        assert dataset.kinds["label"].word == kind, labels
         (label,) = dataset[1]
         if isinstance(expected, torch.Tensor):
             assert torch.equal(label, expected) and label.dtype == expected.dtype and not label.requires_grad
@@ -281,7 +282,7 @@ def test_file_dataset_refuses(zoo: Path) -> None:
 
 def kind(values: Any) -> tuple[str, bool]:
     dataset = InMemoryDataset(x=values)
-    return dataset.kinds["x"], dataset.uniform("x")
+    return dataset.kinds["x"].word, dataset.uniform("x")
 
 
 def test_kinds_are_seen_from_the_values() -> None:

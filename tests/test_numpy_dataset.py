@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali.datasets.numpy import NumpyDataset
 from torchdali.formats.npy import as_npy
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, garble_file, truncate_file
@@ -64,7 +65,7 @@ def test_files_labels_and_fields(folder):
     columns = dataset.read(np.array([2, 0]))
     assert columns["label"].tolist() == [2, 0] and columns["path"] == [str(files[2]), str(files[0])]
     np.testing.assert_array_equal(columns["array"][0], array_of(10))
-    assert NumpyDataset(files, labels=list("abcdefghijklm")).kinds == {"array": "array", "label": "object"}
+    assert words(NumpyDataset(files, labels=list("abcdefghijklm")).kinds) == {"array": "array", "label": "object"}
     assert NumpyDataset(f"{folder}/part1/*.npy").paths == [str(path) for path in files_of(folder / "part1")]
     assert len(NumpyDataset(files[0])) == 1
     assert pickle.loads(pickle.dumps(dataset)).read(np.array([2]))["label"].tolist() == [2]

@@ -24,6 +24,7 @@ from PIL import Image
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali import transforms as T
 from torchdali.datasets.tar import TarDataset
 from torchdali.formats import tar as tar_format
@@ -105,7 +106,7 @@ def test_contents(shards):
         kinds={"photo": "array"},
     )  # fmt: skip
     assert len(dataset) == 23 and len(dataset.shards) == 3 and dataset.skipped == 0 and dataset.blocking
-    assert dataset.kinds == {
+    assert words(dataset.kinds) == {
         "photo": "array", "n": "number", "text": "object", "meta": "object", "x": "array", "raw": "array",
         "key": "object", "path": "object",
     }  # fmt: skip
@@ -160,7 +161,7 @@ def test_functions_of_parts(shards):
 
 def test_defaults(shards):
     dataset = TarDataset(shards, ["jpg;jpeg;png", "cls"])
-    assert dataset.fields == ("image", "label") and dataset.kinds == {"image": "encoded", "label": "number"}
+    assert dataset.fields == ("image", "label") and words(dataset.kinds) == {"image": "encoded", "label": "number"}
     image, label = dataset[5]
     np.testing.assert_array_equal(image.permute(1, 2, 0), np.asarray(Image.open(io.BytesIO(SAMPLES[5]["jpg"]))))
     assert label.item() == 5 and dataset.uniform("label") and not dataset.uniform("image")

@@ -3,7 +3,7 @@
 DALI itself is imported when it is first needed.
 """
 
-from . import readers, transforms
+from . import kinds, readers, transforms
 from .batch import BadSample, Padded
 from .datasets import (
     FileDataset,
@@ -93,6 +93,7 @@ __all__ = [
     "WorkerTimeoutError",
     "Zip",
     "from_torchvision",
+    "kinds",
     "pack",
     "readers",
     "transforms",

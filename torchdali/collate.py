@@ -164,11 +164,16 @@ def collate_arrays(
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:
-    """The batch as plain values: a padded field `x` becomes `x` and `x_sizes`."""
+    """The batch as plain values: a padded field `x` becomes `x` and `x_sizes`, also where `x` has several views."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Padded):
             flat[name], flat[f"{name}_sizes"] = value
+        elif isinstance(value, dict) and any(isinstance(view, Padded) for view in value.values()):
+            flat[name] = {key: view.data for key, view in value.items()}  # of views
+            flat[f"{name}_sizes"] = {key: view.sizes for key, view in value.items()}
+        elif type(value) is list and any(isinstance(view, Padded) for view in value):
+            flat[name], flat[f"{name}_sizes"] = [view.data for view in value], [view.sizes for view in value]
         else:
             flat[name] = value
     return flat

@@ -215,6 +215,10 @@ def _pinned(value: Any) -> Any:
         return Padded(*map(_pinned, value))
     if isinstance(value, Collated):
         return value.map(_pinned)
+    if _views(value):
+        return (
+            {key: _pinned(view) for key, view in value.items()} if isinstance(value, dict) else [*map(_pinned, value)]
+        )
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
@@ -226,8 +230,18 @@ def _hand_over(batch: dict[str, Any]) -> None:
             if torch.cuda.is_available():
                 value.map(_record)
             continue
-        for tensor in value if isinstance(value, Padded) else (value,):
-            _record(tensor)
+        views = (value.values() if isinstance(value, dict) else value) if _views(value) else [value]
+        for view in views:
+            for tensor in view if isinstance(view, Padded) else (view,):
+                _record(tensor)
+
+
+def _views(value: Any) -> bool:
+    """Whether a field holds the batches of several views."""
+    some = (
+        next(iter(value.values() if isinstance(value, dict) else value), None) if type(value) in (list, dict) else None
+    )
+    return isinstance(some, (torch.Tensor, Padded))
 
 
 def _record(value: Any) -> Any:
