@@ -7,7 +7,7 @@ from .base import Compose, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
-from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
@@ -31,6 +31,7 @@ from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 
@@ -54,6 +55,7 @@ __all__ = [
     "Grayscale",
     "GridMask",
     "Identity",
+    "Lambda",
     "MixUp",
     "Normalize",
     "Pad",
@@ -87,9 +89,11 @@ __all__ = [
     "SanitizeKeyPoints",
     "ScaleJitter",
     "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
     "Views",
+    "rand_augment_transform",
     "traceable",
 ]

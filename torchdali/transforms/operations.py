@@ -60,10 +60,12 @@ class Geometric(Operation, Mover):
     Args:
         interpolation: "nearest" or "bilinear".
         fill: of what lies outside: a number, one for each channel, or None for zeros.
+        whole: translations are cut off to whole pixels.
     """
 
     interpolation: str = "nearest"
     fill: Any = None
+    whole: bool = True
 
     on_dali = True  # by a form of its own, whose matrix goes from the result to the image
 
@@ -71,8 +73,11 @@ class Geometric(Operation, Mover):
 
     def numbers(self, operation: NDArray[np.int32], strength: Strengths, sizes: Sizes) -> Params:
         rows = zip(operation.tolist(), strength.tolist(), sizes.tolist(), strict=True)
-        matrices = [inverse(self.names[k], value, *size) for k, value, size in rows]
+        matrices = [inverse(self.names[k], self._cut(k, value), *size) for k, value, size in rows]
         return {"matrix": np.array(matrices, np.float32), "size": sizes}
+
+    def _cut(self, operation: int, strength: float) -> float:
+        return int(strength) if self.whole and self.names[operation].startswith("Translate") else strength
 
     def dali_params(self, params: Params) -> list[str]:
         return ["matrix"]
@@ -118,11 +123,12 @@ class Geometric(Operation, Mover):
         if name == "Rotate":
             warped = kernels.rotate_image(image, strength, interpolation=mode, fill=fill)
             return warped
-        shear, shift, center = [0.0, 0.0], [0, 0], None
+        shift: list[float] = [0, 0]
+        shear, center = [0.0, 0.0], None
         if name.startswith("Shear"):
             shear[name == "ShearY"], center = math.degrees(math.atan(strength)), [0, 0]
         else:
-            shift[name == "TranslateY"] = int(strength)
+            shift[name == "TranslateY"] = self._cut(self.names.index(name), strength)
         warped = kernels.affine_image(image, 0.0, shift, 1.0, shear, interpolation=mode, fill=fill, center=center)
         return warped
 
@@ -131,14 +137,15 @@ def inverse(name: str, strength: float, height: int, width: int) -> NDArray[np.f
     """[2, 3], from an output pixel to an input pixel, whose centres lie at halves, as DALI counts."""
     from torchvision.transforms.functional import _get_inverse_affine_matrix as inverse_matrix
 
-    angle, shift, shear, center = 0.0, [0, 0], [0.0, 0.0], [0.0, 0.0]
+    shift: list[float] = [0, 0]
+    angle, shear, center = 0.0, [0.0, 0.0], [0.0, 0.0]
     if name.startswith("Shear"):
         shear[name == "ShearY"] = math.degrees(math.atan(strength))
         center = [-width * 0.5, -height * 0.5]
     elif name == "Rotate":
         angle = -strength
     else:
-        shift[name == "TranslateY"] = int(strength)
+        shift[name == "TranslateY"] = strength
     matrix = np.array(inverse_matrix(center, angle, shift, 1.0, shear)).reshape(2, 3)
     middle = np.array([width / 2, height / 2])
     # torchvision's counts from the image's middle.
@@ -207,7 +214,7 @@ class Bits(Operation):
         if name == "Posterize":
             changed = kernels.posterize_image(image, int(strength))
         elif name == "Solarize":
-            changed = kernels.solarize_image(image, 255.0 * strength)
+            changed = kernels.solarize_image(image, 255.0 * strength) if strength <= 1 else image
         else:
             changed = kernels.invert_image(image)
         return changed
