@@ -226,11 +226,12 @@ class Doubt(NamedTuple):
 
     Attributes:
         why: what was seen, and what it may be.
-        group: the question is whether the field belongs to a group of objects.
+        matters: the transforms for which it matters: all that act on pictures ("values"), those that move them
+            ("moves"), or those that drop objects ("filters").
     """
 
     why: str
-    group: bool = False
+    matters: Literal["values", "moves", "filters"] = "moves"
 
 
 ENCODED, IMAGE, MASK, ARRAY, NUMBER, OBJECT = Image(encoded=True), Image(), Mask(), Array(), Number(), Object()

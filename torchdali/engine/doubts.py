@@ -8,25 +8,28 @@ from ..errors import KindError
 from ..kinds import Doubt
 
 
-def check_doubts(doubts: Mapping[str, Doubt], moves: bool, filters: bool) -> None:
+def check_doubts(doubts: Mapping[str, Doubt], values: bool, moves: bool, filters: bool) -> None:
     """Raise where a transform depends on a field whose kind is in doubt.
 
     Args:
         doubts: by field.
-        moves: transforms act on pictures, and on what lies in them.
+        values: transforms act on pictures.
+        moves: transforms move pictures, and what lies in them.
         filters: transforms drop objects.
 
     Raises:
         KindError: it says what to write.
     """
+    depends = {"values": values, "moves": moves, "filters": filters}
     for name, doubt in doubts.items():
-        if doubt.group and filters:
+        if not depends[doubt.matters]:
+            continue
+        if doubt.matters == "filters":
             raise KindError(
                 f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: kinds.Array(group='...')}} with the group of the "
                 f"boxes, or kinds={{{name!r}: 'array'}} for a field that stays whole"
             )
-        if not doubt.group and moves:
-            raise KindError(
-                f'{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with "mask", "boxes", "image" or '
-                '"points", or "array" for what stays as it is'
-            )
+        raise KindError(
+            f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with 'mask', 'boxes', 'image' or 'points', or 'array' "
+            "for what stays as it is"
+        )

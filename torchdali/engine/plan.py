@@ -72,7 +72,7 @@ class Plan(Chain):
             del steps[0]  # they are decoded already
         chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
         self.views = [Chain(chain, device, key=key) for key, chain in chains.items()]
-        self.form_views = (lambda values: values) if views is None else views.form
+        self.named_views = views is not None and views.named
         super().__init__(steps, device, whole=any(view.split for view in self.views))
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
         self.host = HostPass(self.kinds)
@@ -117,6 +117,10 @@ class Plan(Chain):
         """The names under which a field is settled: its own, or one for each view."""
         return [f"{name}.{view.key}" for view in self.views] if self.views and self.viewed(name) else [name]
 
+    def form_views(self, values: dict[str, Any]) -> list[Any] | dict[str, Any]:
+        """Put the values of the views into a list, or a dict by name."""
+        return values if self.named_views else list(values.values())
+
     def viewed(self, name: str) -> bool:
         """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects."""
         kind = self.kinds.get(name)
@@ -141,7 +145,8 @@ class Plan(Chain):
             elif not (spatial if isinstance(step, Mover) else self.pixels):
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}")
         acts = any(not isinstance(step, (Function, Decode)) for step in steps)
-        check_doubts(doubts, moves=acts, filters=bool(filters))
+        moves = any(chain.moves for chain in self.chains)
+        check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
 
     def _windowed(self, first: int) -> bool:
         """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -100,15 +100,15 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
         # Of two grey images either may be the mask: the first one is taken for the picture.
         if kind == IMAGE and _first_of(one, seen, kinds):
             return None
-        return Doubt(f"a picture of mode {mode} beside an image: a mask, or an image?")
+        return Doubt(f"a picture of mode {mode} beside an image: a mask, or an image?", _matters(kind))
     if kind == ENCODED:
         if bytes(value[:4]) == _PNG and not _first_of(one, seen, kinds):
-            return Doubt("a PNG file beside an image: a mask, or an image?")
+            return Doubt("a PNG file beside an image: a mask, or an image?", "values")
         return None
     shape = tuple(getattr(value, "shape", ()))
     if kind == IMAGE:
         if 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
-            return Doubt(f"{list(shape)} beside an image: a mask, or a grey image?")
+            return Doubt(f"{list(shape)} beside an image: a mask, or a grey image?", "values")
         return None
     if kind != ARRAY or len(shape) < 2:
         return None
@@ -116,6 +116,11 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
     if shape[-2:] in sizes:
         return Doubt(f"its last two dimensions {list(shape[-2:])} are those of the image: a mask?")
     return Doubt(f"{list(shape)} beside an image: boxes?") if len(shape) == 2 and shape[1] == 4 else None
+
+
+def _matters(kind: Kind) -> Literal["values", "moves"]:
+    """Whether all transforms would act on a picture, or only those that move masks."""
+    return "values" if kind.pixels else "moves"
 
 
 def _first_of(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind]) -> bool:
@@ -152,7 +157,9 @@ def _group(seen: Sequence[Seen], kinds: dict[str, Kind], doubts: dict[str, Doubt
             kinds[one.name] = dataclasses.replace(kind, group=group)
             doubts.pop(one.name, None)
         elif kind == ARRAY and one.name not in told and rows is not None and rows == len(boxes.value):
-            doubts.setdefault(one.name, Doubt(f"it has as many rows as {boxes.name!r}: one for each object?", True))
+            doubts.setdefault(
+                one.name, Doubt(f"it has as many rows as {boxes.name!r}: one for each object?", "filters")
+            )
 
 
 def _fits(kind: Kind, one: Seen) -> bool:
