@@ -15,7 +15,7 @@ from ..forms.image import functional
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
-from .levels import equalized, solarized, stretched
+from .levels import autocontrasted, equalized, solarized, stretched
 from .sharpness import kernels, sharpened
 
 if TYPE_CHECKING:
@@ -246,8 +246,7 @@ class AutoContrast(Operation):
         return stretched(ops, image, ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        wide: torch.Tensor = functional().autocontrast_image(image)
-        return wide
+        return autocontrasted(image)
 
 
 @dataclass(frozen=True)
