@@ -5,6 +5,8 @@
 
 The config describes the data, as torchdali's DataModule; they need no code. Stop it at any moment and start it again
 with the same command: it continues with the very next batch after its last checkpoint.
+
+A config is code: it names classes, which are called. `ALLOWED` says which; add your own package to it.
 """
 
 import json
@@ -22,8 +24,11 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torchvision.models import get_model
 
-from torchdali.configs import ArgumentParser
+from torchdali.configs import DATA, ArgumentParser, allow_only
 from torchdali.lightning import DataModule
+
+PARTS = ("callbacks", "loggers", "plugins", "profilers", "strategies")
+ALLOWED = (*DATA, *(f"lightning.pytorch.{part}" for part in PARTS))
 
 
 def make_net(name: str, num_classes: int) -> nn.Module:
@@ -117,6 +122,7 @@ class Kill(Callback):
 def main() -> None:
     options = {"save_config_callback": None, "seed_everything_default": 0, "auto_configure_optimizers": False}
     options["trainer_defaults"] = {"enable_checkpointing": False}  # the callback below is enough
+    allow_only(*ALLOWED)
     # Without subcommands: this script trains, and then validates.
     cli = CLI(Classifier, DataModule, run=False, parser_class=Parser, **options)
     folder = Path(cli.config.output)

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import textwrap
 import threading
 import weakref
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -163,6 +165,28 @@ def test_a_loader_error_that_is_kept_keeps_no_threads(own_folder):
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_iterables_error_keeps_no_threads_in_dalis_pipeline(folder, prefetch):
+    """The pipeline's callback still knows the work; no garbage collection could see through it."""
+    files = [np.fromfile(path, np.uint8) for path in sorted(folder.rglob("*.jpg"))[:4]]
+
+    class Failing(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            for data in files:
+                yield {"image": data}
+            raise OSError("the stream is gone")
+
+    def train():
+        source = td.IterableSource(Failing(), kinds={"image": "encoded"})
+        batches = iter(td.DataLoader(source, 2, device="cpu", transform=T.RandomCrop(8), prefetch_factor=prefetch))
+        while True:  # the traceback's frame has the iterator
+            next(batches)
+
+    with pytest.raises(OSError, match="the stream is gone"):
+        train()
+    assert not our_threads()
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_batch_outlives_everything(make, prefetch):
     """Its memory is its own until the last view is gone."""
     loader = make(prefetch_factor=prefetch)
@@ -188,7 +212,7 @@ def test_memory_is_reused_when_the_last_view_is_gone(make):
         assert len({view.untyped_storage().data_ptr() for view in hold}) == 2
 
 
-def test_the_timeout_names_the_stage(folder):
+def test_the_timeout_names_the_stage(folder, capsys):
     entered, gate = threading.Event(), threading.Event()
 
     def stuck(sample, rand):
@@ -203,8 +227,12 @@ def test_the_timeout_names_the_stage(folder):
     while not entered.is_set():  # on a busy machine it may be slow before
         with pytest.raises(td.LoaderTimeoutError, match=r"no batch within 0\.1 s"):
             next(iterator)
-    with pytest.raises(td.LoaderTimeoutError, match=r"no batch within 0\.1 s.*decode at epoch 0, sample 0"):
+    words = r"no batch within 0\.1 s.*decode at epoch 0, sample 0, for \d+ s.*The last batch ended at epoch 0, sample 0"
+    with pytest.raises(td.LoaderTimeoutError, match=words):
         next(iterator)
+    shown = capsys.readouterr().err  # where the threads stand
+    assert "torchdali: no batch within 0.1 s" in shown
+    assert re.search(r"thread torchdali-decode:\n(.*\n)+.*, in stuck\n *gate\.wait", shown), shown
     gate.set()
     for _ in range(1000):
         with contextlib.suppress(td.LoaderTimeoutError):
@@ -212,6 +240,47 @@ def test_the_timeout_names_the_stage(folder):
             break
     else:
         raise AssertionError
+
+
+def test_a_stage_that_stands_still_is_no_workers_fault(folder, capsys):
+    """Workers watch each sample, and the loader the stages after them."""
+    gate = threading.Event()
+    files = [np.fromfile(path, np.uint8) for path in sorted(folder.rglob("*.jpg"))[:4]]
+
+    def stuck(sample, rand):
+        gate.wait(PATIENCE)
+        return sample
+
+    dataset = td.PythonDataset([{"image": data} for data in files], kinds={"image": "encoded"})
+    transform = T.Compose([T.Decode(), T.Resize((8, 8)), stuck])
+    with td.DataLoader(dataset, 2, device="cpu", transform=transform, timeout=2, num_workers=1) as loader:
+        iterator = iter(loader)
+        with pytest.raises(td.LoaderTimeoutError, match=r"no batch within 2 s.*decode at epoch 0, sample 0, for"):
+            next(iterator)
+        gate.set()
+        assert len(list(iterator)) == 2
+    assert "in stuck" in capsys.readouterr().err
+
+
+def test_a_thread_that_does_not_end_is_named(folder, monkeypatch, capsys):
+    entered, gate = threading.Event(), threading.Event()
+
+    def stuck(sample, rand):
+        entered.set()
+        gate.wait(PATIENCE)
+        return sample
+
+    monkeypatch.setattr("torchdali.engine.run.JOIN_TIMEOUT", 0.1)
+    transform = T.Compose([T.Decode(), T.Resize((8, 8)), stuck])
+    loader = td.DataLoader(td.ImageFolder(folder), 4, device="cpu", transform=transform, timeout=0.1)
+    iterator = iter(loader)
+    while not entered.is_set():
+        with pytest.raises(td.LoaderTimeoutError):
+            next(iterator)
+    with pytest.warns(RuntimeWarning, match=r"torchdali-decode.* did not end within 0\.1 s, and .*decode at epoch 0"):
+        loader.close()
+    gate.set()
+    assert "in stuck" in capsys.readouterr().err
 
 
 def test_pickles_before_and_in_an_epoch(make):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import jsonargparse
 import lightning.pytorch
 import pytest
 import pytorch_lightning
@@ -425,8 +427,11 @@ def recipe(folder, monkeypatch):
             *(f"--data.{split}.init_args.root={folder}" for split in ("train", "val")), *options,
         ]  # fmt: skip
 
+    before = dict(jsonargparse._common.parsing_settings)  # what a config may name: the recipe narrows it
     with torch.random.fork_rng():
         yield main, arguments
+    jsonargparse._common.parsing_settings.clear()
+    jsonargparse._common.parsing_settings.update(before)
     torch.use_deterministic_algorithms(False)
 
 
@@ -443,6 +448,28 @@ def test_a_killed_recipe_ends_with_the_same_weights(recipe, tmp_path):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "killed")]
     assert results[0] == results[1] and results[0]["steps"] == 10
+
+
+STRANGE = {
+    "os.system": {"command": "touch PROOF"},
+    "subprocess.Popen": {"args": "touch PROOF"},
+    "torchdali.datasets.exclude.os.system": {"command": "touch PROOF"},  # imported by a module that is allowed
+    "torchdali.testing.garble_file": {"path": "PROOF"},
+    "functools.partial": {"func": "os.system"},
+}
+
+
+@pytest.mark.parametrize("path", STRANGE)
+def test_a_config_may_name_datasets_and_transforms_alone(recipe, tmp_path, capsys, path):
+    main, arguments = recipe
+    proof = tmp_path / "proof"
+    whole = json.dumps({"class_path": path, "init_args": STRANGE[path]}).replace("PROOF", str(proof))
+    for option in (f"--data.transform={path}", f"--data.transform={whole}", f"--data.train={whole}"):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments(tmp_path / "out", option))
+        words = capsys.readouterr().err
+        assert re.search(r"Importing '[\w.]+' is not allowed", words), words
+    assert not proof.exists()
 
 
 def test_mistakes_in_a_config_are_named(recipe, tmp_path, capsys):

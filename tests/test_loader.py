@@ -35,7 +35,7 @@ def dataset(folder):
         ({"pad_last": 2}, TypeError, "pad_last must be True or False, got 2"),
         ({"persistent_workers": "yes"}, TypeError, "persistent_workers must be True or False, got 'yes'"),
         ({"pin_memory": "cuda"}, TypeError, "pin_memory must be True or False, got 'cuda'"),
-        ({"on_bad_sample": "skip"}, ValueError, "on_bad_sample must be one of raise, substitute, got 'skip'"),
+        ({"on_bad_sample": "drop"}, ValueError, "on_bad_sample must be one of raise, skip, substitute, got 'drop'"),
         ({"timeout": -1}, ValueError, "timeout must be a number of seconds, at least 0, got -1"),
         ({"prefetch_factor": -1}, ValueError, "prefetch_factor must be at least 0"),
         ({"num_threads": 0}, ValueError, "num_threads must be at least 1"),

@@ -14,14 +14,30 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+import torchdali as td
 from torchdali import transforms as T
 from torchdali.forms.image import move_on_host
+from torchdali.forms.volume import move_volume
+from torchdali.moves import Crop, fill_of
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
+from torchdali.testing import assert_same_stream
 from torchdali.transforms.base import Mover
-from torchdali.transforms.elastic import ElasticTransform
 
 BATCH = 16
+ENGINES = ("eager", "pipeline", "debug")
+IN_NO_OTHER_TEST = [
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
+    "ConvertBoundingBoxFormat",
+    "ElasticTransform",
+    "FiveCrop",
+    "RandomIoUCrop",
+    "RandomPerspective",
+    "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
+    "TenCrop",
+]
 GEOMETRY = "torchvision.transforms.v2._geometry.torch"
 
 
@@ -314,7 +330,7 @@ def test_random_perspective(interpolation: str) -> None:
 def test_elastic_transform(arguments: dict[str, Any]) -> None:
     """After torch.manual_seed(our number), torchvision's displacements and pixels."""
     rng = np.random.default_rng(5)
-    ours, wanted_of = ElasticTransform(**arguments, fill=3), v2.ElasticTransform(**arguments, fill=3)
+    ours, wanted_of = T.ElasticTransform(**arguments, fill=3), v2.ElasticTransform(**arguments, fill=3)
     sizes = SMALL + 5
     params, _ = ours.make_params(Rand(6, 0, range(4)), sizes)
     (batch,) = ours.moves(params)
@@ -395,6 +411,91 @@ def test_points(shape: tuple[int, ...]) -> None:
         points = tv_tensors.KeyPoints(torch.from_numpy(part), canvas_size=tuple(size))
         assert np.array_equal(moved_part, v2.ClampKeyPoints()(points).numpy())
         assert torch.equal(v2.SanitizeKeyPoints()(points), points[torch.from_numpy(ours)])
+
+
+def test_fills_by_kind() -> None:
+    """By words, or by torchvision's types; masks have their own fill unless it is named."""
+    fills: list[tuple[Any, Any, Any]] = [
+        (7, 7, 5),
+        (None, 0, 5),
+        ({"image": 7}, 7, 5),
+        ({"mask": 7}, 0, 7),
+        ({tv_tensors.Image: 7, tv_tensors.Mask: 8}, 7, 8),
+        ({tv_tensors.Image: 7, "others": 8}, 7, 8),
+        ({tv_tensors.Image: (1, 2, 3), "others": None}, (1, 2, 3), 5),
+    ]
+    for fill, image, mask in fills:
+        (move,) = T.Pad(1, fill).moves({"start": None, "shape": None})
+        assert isinstance(move, Crop)
+        assert fill_of(move.fill, "image") == image and fill_of(move.fill, "mask", 5) == mask
+
+
+# Volumes
+
+CUBES = np.array([[5, 8, 12], [9, 7, 6], [4, 10, 10]])  # depth, height, width
+
+
+def volumes() -> list[Any]:
+    rng = np.random.default_rng(11)
+    return [rng.integers(1, 100, size, dtype=np.int16) for size in CUBES]
+
+
+@pytest.mark.parametrize("size", [(3, 4, 5), (4, 7, 6), 4])
+def test_random_crop_3d(size: Any) -> None:
+    """Windows are parts of the volumes, at every place."""
+    crop = np.broadcast_to(size, 3)
+    ours, starts = T.RandomCrop3d(size), set()
+    for seed in range(30):
+        params, after = ours.make_params(Rand(seed, 0, range(3)), CUBES)
+        assert after is not None and after.tolist() == [crop.tolist()] * 3
+        for i, volume in enumerate(volumes()):
+            z, y, x = params["start"][i].tolist()
+            starts.add((i, z, y, x))
+            part = volume[z : z + crop[0], y : y + crop[1], x : x + crop[2]]
+            assert part.shape == tuple(crop)
+            assert np.array_equal(move_volume(volume, ours.moves(params), i), part)
+            with_channels = move_volume(np.stack([volume, -volume]), ours.moves(params), i)
+            assert np.array_equal(with_channels, np.stack([part, -part]))
+    assert len(starts) > 20
+
+
+def test_crops_3d_of_small_volumes() -> None:
+    with pytest.raises(
+        ValueError, match=r"needs a volume of at least \(6, 6, 6\), got \(5, 8, 12\): write pad_if_needed"
+    ):
+        T.RandomCrop3d(6).make_params(Rand(0, 0, range(3)), CUBES)
+    ours = T.RandomCrop3d(6, pad_if_needed=True, fill={"volume": -7})
+    for seed in range(10):
+        params, _ = ours.make_params(Rand(seed, 0, range(3)), CUBES)
+        for i, volume in enumerate(volumes()):
+            padded = np.pad(volume, 6, constant_values=-7)
+            z, y, x = (params["start"][i] + 6).tolist()
+            moved = move_volume(volume, ours.moves(params), i)
+            assert np.array_equal(moved, padded[z : z + 6, y : y + 6, x : x + 6])
+            assert (moved == -7).sum() == 0 or (CUBES[i] < 6).any()
+
+
+def test_center_crop_3d() -> None:
+    """Each dimension as CenterCrop has it."""
+    ours = T.CenterCrop3d((6, 3, 8))
+    params, _ = ours.make_params(Rand(0, 0, range(3)), CUBES)
+    flat, _ = T.CenterCrop((3, 8)).make_params(Rand(0, 0, range(3)), CUBES[:, 1:])
+    deep, _ = T.CenterCrop((6, 3)).make_params(Rand(0, 0, range(3)), CUBES[:, :2])
+    assert np.array_equal(params["start"][:, 1:], flat["start"]) and np.array_equal(
+        params["start"][:, :2], deep["start"]
+    )
+
+
+def test_flips_of_volumes() -> None:
+    flips = [T.RandomDepthFlip(), T.RandomVerticalFlip(), T.RandomHorizontalFlip()]
+    for axis, ours in enumerate(flips):
+        params, _ = ours.make_params(Rand(3, 0, range(3)), CUBES)
+        assert sorted(set(params["flip"].tolist())) == [0, 1]
+        for i, volume in enumerate(volumes()):
+            wanted = np.flip(volume, axis) if params["flip"][i] else volume
+            assert np.array_equal(move_volume(volume, ours.moves(params), i), wanted)
+    with pytest.raises(TypeError, match="RandomDepthFlip moves volumes only, and the field is an image or a video"):
+        T.RandomDepthFlip().transform_host(torch.zeros(3, 4, 5), flip=1)
 
 
 # What all of them keep
@@ -504,6 +605,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: T.Pad(-1), "padding must be 1, 2 or 4 integers, none negative, got -1"),
     (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode must be constant, edge, reflect or symmetric, got 'wrap'"),
     (lambda: T.Pad(1, fill="red"), "fill must be a number"),
+    (lambda: T.Pad(1, fill={"picture": 3}), "fill must name kinds, which are image, video, mask, volume, others, got"),
     (lambda: T.RandomZoomOut(side_range=(0.5, 2)), "side_range must have 1 <= low <= high <= inf, got (0.5, 2)"),
     (lambda: T.RandomZoomOut(p=2), "p must be in [0, 1], got 2"),
     (lambda: T.RandomIoUCrop(0.5, 0.3), "min_scale and max_scale must have 0 <= low <= high <= 1, got (0.5, 0.3)"),
@@ -534,6 +636,9 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: T.SanitizeKeyPoints("labels"), "labels_getter must be 'default' or None, got 'labels'"),
     (lambda: T.ConvertBoundingBoxFormat("xxyy"), "format must be one of 'xyxy', 'xywh', 'cxcywh', got 'xxyy'"),
     (lambda: T.ClampBoundingBoxes("some"), "clamping_mode must be auto, soft, hard or None, got 'some'"),
+    (lambda: T.RandomCrop3d((3, 4)), "size must be a positive int or (depth, height, width), got (3, 4)"),
+    (lambda: T.CenterCrop3d(0), "size must be a positive int or (depth, height, width), got 0"),
+    (lambda: T.RandomDepthFlip(-1), "p must be in [0, 1], got -1"),
     (lambda: T.FiveCrop(0), "size must be a positive int or (height, width), got 0"),
     (lambda: T.TenCrop(3, 1), "vertical_flip must be True or False, got 1"),
 ]
@@ -547,12 +652,109 @@ def test_wrong_arguments() -> None:
         assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", sorted(set(T.__all__) & set(v2.__all__ if hasattr(v2, "__all__") else dir(v2))))
+@pytest.mark.parametrize("name", IN_NO_OTHER_TEST)
 def test_arguments_are_torchvisions(name: str) -> None:
-    """Names, order and defaults."""
+    """Names, order and defaults; test_transforms.py has the others."""
 
     def arguments(cls: type) -> list[tuple[str, Any]]:
         return [(one.name, one.default) for one in inspect.signature(cls).parameters.values()]
 
-    if name not in ("Compose", "Normalize", "ToDtype", "Transform"):
-        assert arguments(getattr(T, name)) == arguments(getattr(v2, name))
+    assert arguments(getattr(T, name)) == arguments(getattr(v2, name))
+
+
+# In the loader
+
+
+def arrays(n: int = 5) -> list[Any]:
+    """Images [H, W, C] of several sizes."""
+    rng = np.random.default_rng(9)
+    return [rng.integers(0, 256, (50 + 3 * i, 60 - 2 * i, 3), dtype=np.uint8) for i in range(n)]
+
+
+def loader(transform: Any, columns: dict[str, Any], **arguments: Any) -> td.DataLoader:
+    arguments = {"batch_size": 2, "seed": 3, "device": "cpu", "num_threads": 1, "output": "dict"} | arguments
+    return td.DataLoader(td.InMemoryDataset(**columns), transform=transform, **arguments)
+
+
+@pytest.mark.parametrize("transform", [T.RandomPerspective(), T.ElasticTransform()], ids=repr)
+def test_transforms_without_a_form_in_dali(transform: Any) -> None:
+    """In all engines, alone and after something that runs in DALI."""
+    for steps in ([transform], [T.Resize((30, 40)), transform, T.RandomHorizontalFlip()]):
+        made = [loader(T.Compose(steps), {"image": arrays()}, engine=engine) for engine in ENGINES]
+        assert_same_stream(*(lambda one=one: one for one in made), epochs=2)
+    with pytest.raises(ValueError, match="has only a CPU form and can't run before a function"):
+        loader(T.Compose([transform, lambda sample, rand: sample]), {"image": arrays()})
+
+
+@pytest.mark.parametrize("flip", [None, False, True])
+def test_five_and_ten_crops(flip: bool | None) -> None:
+    """The views are torchvision's crops, in its order."""
+    size = (31, 20)
+    ours: Any = T.FiveCrop(size) if flip is None else T.TenCrop(size, flip)
+    wanted_of: Any = v2.FiveCrop(size) if flip is None else v2.TenCrop(size, flip)
+    images = arrays()
+    made = [loader(ours, {"image": images}, engine=engine) for engine in ENGINES]
+    assert_same_stream(*(lambda one=one: one for one in made))
+    found = [torch.stack(batch["image"], 1) for batch in made[0]]
+    for views, image in zip(torch.cat(found), images, strict=True):
+        wanted = wanted_of(torch.from_numpy(image).permute(2, 0, 1))
+        assert torch.equal(views, torch.stack(list(wanted)))
+    with pytest.raises(ValueError, match=r"a crop of \(31, 200\) needs an image of at least that size, got \(50, 60\)"):
+        next(iter(loader(T.FiveCrop((31, 200)), {"image": images})))
+
+
+class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
+    """Images with boxes, a mask for each, and labels."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(10)
+        self.images = arrays()
+        self.boxes = boxes_in(rng, np.array([image.shape[:2] for image in self.images]))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image, boxes = torch.from_numpy(self.images[i]).permute(2, 0, 1), torch.from_numpy(self.boxes[i])
+        size = (image.shape[1], image.shape[2])
+        masks = torch.zeros(len(boxes), *size, dtype=torch.uint8)
+        for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
+            mask[top:bottom, left:right] = 1
+        return {
+            "image": tv_tensors.Image(image),
+            "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
+            "labels": torch.arange(len(boxes)),
+            "masks": tv_tensors.Mask(masks),
+        }
+
+
+def test_detections_chain() -> None:
+    """Zoom, crop, scale, drop: images, masks, boxes and labels leave as one, the same in all engines and batches."""
+    transform = T.Compose(
+        [
+            T.RandomZoomOut({"image": (123, 117, 104)}, (1.0, 1.5)),
+            T.RandomIoUCrop(),
+            T.RandomHorizontalFlip(),
+            T.RandomShortestSize([40, 48], 80),
+            T.SanitizeBoundingBoxes(),
+            T.ConvertBoundingBoxFormat("cxcywh"),
+        ]
+    )
+
+    def make(**arguments: Any) -> td.DataLoader:
+        arguments = {"batch_size": 2, "seed": 3, "device": "cpu", "num_threads": 1} | arguments
+        return td.DataLoader(Scenes(), transform=transform, **arguments)
+
+    assert_same_stream(make, lambda: make(engine="pipeline"), lambda: make(engine="debug"), epochs=2)
+    total = 0
+    for batch in make():
+        for image, boxes, labels, masks in zip(
+            *(batch[name].unbind() for name in ("image", "boxes", "labels", "masks")), strict=True
+        ):
+            assert len(boxes) == len(labels) == len(masks) and masks.shape[1:] == image.shape[1:]
+            total += len(boxes)
+            for (x, y, width, height), mask in zip(boxes.tolist(), masks, strict=True):
+                across, down = (torch.nonzero(mask.any(axis)).flatten() for axis in (0, 1))
+                edges = [across[0], down[0], across[-1] + 1, down[-1] + 1]
+                assert np.allclose(edges, [x - width / 2, y - height / 2, x + width / 2, y + height / 2], atol=2.5)
+    assert total > 5

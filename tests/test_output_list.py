@@ -20,6 +20,7 @@ from torchdali.samples import as_lists, samples_of
 from torchdali.testing import assert_resumes_exactly, make_image_folder
 
 N = 10
+BOXES = {"boxes": "boxes"}
 SCALE = T.ToDtype(torch.float32, scale=True)
 
 
@@ -56,8 +57,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def make(dataset: Any, batch_size: int = 4, **options: Any) -> td.DataLoader:
-    ragged = ["1.boxes", "1.labels", "image"] if isinstance(dataset, Detection) else []
-    return td.DataLoader(dataset, batch_size, device="cpu", **{"ragged": ragged, **options})
+    if isinstance(dataset, Detection):
+        dataset = td.PythonDataset(dataset, kinds={"boxes": "boxes"})
+    return td.DataLoader(dataset, batch_size, device="cpu", **options)
 
 
 # output="list"
@@ -78,11 +80,11 @@ def test_lists_of_transformed_images_resume_exactly() -> None:
     transform = T.Compose([T.RandomHorizontalFlip(), SCALE])
 
     def loader(**options: Any) -> td.DataLoader:
-        return make(Detection(), shuffle=True, seed=2, output="list", transform=transform, **options)
+        return make(Detection(), shuffle=True, seed=2, output="list", transform=transform, kinds=BOXES, **options)
 
     assert_resumes_exactly(loader)
     images, targets = next(iter(loader()))
-    padded, target = next(iter(make(Detection(), shuffle=True, seed=2, transform=transform)))
+    padded, target = next(iter(make(Detection(), shuffle=True, seed=2, transform=transform, kinds=BOXES)))
     assert all(map(torch.equal, images, padded.unbind())) and images[0].dtype == torch.float32
     assert [t["image_id"] for t in targets] == target["image_id"].tolist()
     storage = images[0].untyped_storage().data_ptr()
@@ -206,7 +208,8 @@ def test_torchvisions_detection_habit_works_on_image_files(root: Path) -> None:
             target = {"boxes": boxes, "labels": torch.ones(index % 3, dtype=torch.int64), "image_id": index}
             return Image.open(self.files[index]), target
 
-    ours = make(Files(), ragged=["1.boxes", "1.labels"], transform=SCALE, collate_fn=lambda batch: tuple(zip(*batch)))
+    data = td.PythonDataset(Files(), kinds={"boxes": "boxes"})
+    ours = make(data, transform=SCALE, collate_fn=lambda batch: tuple(zip(*batch)))
     seen = 0
     for images, targets in ours:
         for image, target in zip(images, targets, strict=True):

@@ -360,6 +360,8 @@ def test_no_key_is_renumbered():
         "READER_SHARDS": 0x4EAE,
         "CHILD": 0xC41D,
         "STEP": 0x57E9,
+        "VIEW": 0x51EE,
+        "SCENE": 0x5CE2,
         "STREAM": 0x57EA,
         "COLLATE": 0xC011,
         "BATCH": 0xBA7C,

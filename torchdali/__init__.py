@@ -6,6 +6,7 @@ DALI itself is imported when it is first needed.
 from . import kinds, readers, transforms
 from .batch import BadSample, Padded
 from .datasets import (
+    CocoDataset,
     FileDataset,
     ImageFolder,
     InMemoryDataset,
@@ -30,6 +31,7 @@ from .errors import (
     ReaderError,
     SharedMemoryError,
     StateMismatchError,
+    TooManyBadSamplesError,
     TorchDaliError,
     TransformError,
     WorkerDiedError,
@@ -55,6 +57,7 @@ __all__ = [
     "BadSampleError",
     "BatchInfo",
     "ClassBalancedSampler",
+    "CocoDataset",
     "DataLoader",
     "EngineError",
     "FieldTypeError",
@@ -85,6 +88,7 @@ __all__ = [
     "TFRecordDataset",
     "TarDataset",
     "TokenWindows",
+    "TooManyBadSamplesError",
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",

@@ -86,15 +86,15 @@ def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.T
 
     Args:
         data: [N, *largest].
-        sizes: for each sample, the true sizes of the padded dimensions, see `Padded`.
+        sizes: for each sample, the true sizes of the padded dimensions.
     """
-    first = padded_dims(data.ndim, len(sizes[0]))[0] - 1
-    return [row[(*[slice(None)] * first, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+    before = (slice(None),) * (padded_dims(data.ndim, len(sizes[0]))[0] - 1) if len(sizes) else ()
+    return [row[(*before, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
 
 
-def padded_dims(ndim: int, d: int) -> range:
-    """Say which dimensions of a batch are padded: one is the first after the batch's, more are the last ones."""
-    return range(1, 2) if d == 1 else range(ndim - d, ndim)
+def padded_dims(ndim: int, count: int) -> range:
+    """Tell which dimensions of a batch are padded: one is the first of the samples', several are the last ones."""
+    return range(1, 2) if count == 1 else range(ndim - count, ndim)
 
 
 class Padded(NamedTuple):
@@ -103,8 +103,8 @@ class Padded(NamedTuple):
     Attributes:
         data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
-            [N, C, H, W]; the number of rows for boxes and other fields of objects, which are [N, M, ...]; all
-            dimensions for other arrays.
+            [N, C, H, W], and videos; the number of rows for boxes and what else has a row per object; all dimensions
+            for other arrays.
     """
 
     data: torch.Tensor
@@ -138,13 +138,13 @@ class Padded(NamedTuple):
 
 
 class BadSample(NamedTuple):
-    """A sample that failed, and its substitute: an entry of `DataLoader.bad_samples`."""
+    """A sample that failed, and its substitute, if it has one: an entry of `DataLoader.bad_samples`."""
 
     index: int  # type: ignore[assignment]  # hides tuple's method of this name
     path: str | None
     stage: str
     reason: str
-    substitute: int | None  # the index that took its place, None where the error was raised
+    substitute: int | None  # the index that took its place; None: it was left out, or its error was raised
 
 
 def take(columns: Columns, rows: Sequence[int] | NDArray[np.int64]) -> Columns:

@@ -2,6 +2,9 @@
 
     jsonargparse.auto_cli(main, parser_class=torchdali.configs.ArgumentParser)
 
+A config is code: what it names by a class path is called with the arguments that it gives.  `allow_only` narrows what
+may be named; that keeps mistakes out, and is no reason to run a stranger's config.
+
 This module needs `jsonargparse[signatures]`; torchdali itself does not.
 """
 
@@ -13,6 +16,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import jsonargparse
+
+import torchdali
 
 from .checks import nearest, nearest_path
 
@@ -29,6 +34,26 @@ class ArgumentParser(jsonargparse.ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error and exit with 2."""
         super().error(_with_nearest(message, [action.dest for action in self._actions]), ex)
+
+
+def allow_only(*paths: str) -> None:
+    """Let configs name nothing but these: packages, modules, classes or functions, by their import paths.
+
+    It holds for all parsers of the process.  A path that leads to something elsewhere, such as a module that one of
+    these imports, is refused too.
+
+    Args:
+        paths: such as "torchdali.transforms", or "my_package.data.Photos".
+    """
+    jsonargparse.set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=list(paths))
+
+
+DATA = (
+    *("torchdali.datasets", "torchdali.readers", "torchdali.samplers", "torchdali.transforms"),
+    *("torchdali.python.mapped.PythonDataset", "torchdali.python.iterable.IterableSource"),
+    *(f"torchdali.{name}" for name in torchdali.__all__ if isinstance(getattr(torchdali, name), type)),
+)
+"""The paths of torchdali's datasets, readers, samplers and transforms, for `allow_only`."""
 
 
 def _with_nearest(message: str, keys: list[str]) -> str:

@@ -6,6 +6,7 @@
      +-- FieldTypeError (TypeError)        a value differs from its field's others in kind, dtype or dimensions
      +-- PadValueError (ValueError)        `pad_value` does not fit a ragged field, or names an unknown one
      +-- BadSampleError (RuntimeError)     one sample could not be read, decoded or transformed
+     +-- TooManyBadSamplesError (RuntimeError)  a pass met more bad samples than `max_bad_samples`
      +-- ReaderError (RuntimeError)        a native reader failed for a batch
      +-- EngineError (RuntimeError)        an operation failed for the batch, though each sample passes alone
      +-- LoaderTimeoutError (TimeoutError) no batch arrived within the loader's `timeout`
@@ -132,6 +133,10 @@ class BadSampleError(TorchDaliError, RuntimeError):
             return text
         where = f" ({self.path})" if self.path else ""
         return f"{self.stage} failed for sample {self.index}{where}: {self.reason}"
+
+
+class TooManyBadSamplesError(TorchDaliError, RuntimeError):
+    """A pass met more bad samples than `max_bad_samples` allows: a broken disk, say, and no few damaged files."""
 
 
 class WorkerDiedError(TorchDaliError, RuntimeError):

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .batch import Column, Columns, Held
-from .checks import nearest
 from .kinds import NUMBER, OBJECT, AnyKind, Kind, as_kind, tell
 
 BESIDE: dict[str, Kind] = {"index": NUMBER, "path": OBJECT, "valid": NUMBER}
@@ -71,6 +70,21 @@ class Fields(NamedTuple):
         return {name: columns[name] if name in columns else beside[name]() for name in self.names}
 
 
+def nest(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Put fields into a sample's form: those named "target.boxes", "target.labels" become one dict, in its first place.
+
+    The names in it may have dots again.
+    """
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        *places, last = name.split(".")
+        inner = parts
+        for place in places:
+            inner = inner.setdefault(place, {})
+        inner[last] = value
+    return tuple(parts.values())
+
+
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
     """Give the user's names for a source's parts, in the parts' order, without the other fields among them.
 
@@ -89,23 +103,6 @@ def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str
             f"of {', '.join(beside)}, got {fields!r}"
         )
     return names
-
-
-def resolve_names(told: Mapping[str, Any], names: Sequence[str], option: str = "kinds") -> dict[str, Any]:
-    """Find the fields that a user names, by their names or by the last parts of them.
-
-    Raises:
-        ValueError: a name is no field's, or several fields end with it.
-    """
-    found: dict[str, Any] = {}
-    for name, value in told.items():
-        fits = [name] if name in names else [one for one in names if one.rpartition(".")[2] == name]
-        if len(fits) > 1:
-            raise ValueError(f"{option} must name one field, and {name!r} may be {' or '.join(fits)}")
-        if not fits:
-            raise ValueError(f"{option} must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
-        found[fits[0]] = value
-    return found
 
 
 def check_kinds(kinds: Mapping[str, AnyKind], names: Iterable[str]) -> None:

@@ -11,13 +11,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from .batch import BadSample, Collated, Padded, map_leaves
+from .batch import BadSample, Collated, map_leaves
 from .engine.run import Run
-from .errors import forget_frames, let_through
+from .errors import TooManyBadSamplesError, forget_frames, let_through
 from .forming import Forming
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
+LAST = 5  # bad samples in the error of too many
 STATE = "loader_state"
 """The key of a batch's state, where it is asked for."""
 
@@ -50,6 +51,7 @@ class OpenPass:
         form: makes what the user gets of a batch's fields.
         state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
+        most_bad: the number of bad samples that the pass may meet; None: any number.
         timeout: seconds to wait for a batch; None: any time.
         pin: batches on the CPU are copied to pinned memory.
         ends_unseen: the last batch is not known before the source ends.
@@ -64,6 +66,7 @@ class OpenPass:
     form: Forming
     state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
+    most_bad: int | None
     timeout: float | None
     pin: bool
     ends_unseen: bool
@@ -88,6 +91,7 @@ class LoaderIterator:
         self._told: ToldPass | None = None
         self._ahead: Any = None  # the work after the last one, or what came instead
         self._position = Position()
+        self._bad: dict[int, BadSample] = {}  # that this pass has met
         self._finalizer: weakref.finalize[..., Any] | None = None  # closes the run
         self._pid = os.getpid()
 
@@ -135,12 +139,15 @@ class LoaderIterator:
             opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
+        self._count_bad(opened, work.bad)
         self._position = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
-            raise work.error
+            # The stages, and DALI's pipeline, still know the work: by its traceback the error would hold the caller.
+            error, work.error, work.failed = work.error, None, None
+            raise error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
         if opened.pin and not opened.form.calls:
-            batch = {name: _pinned(value) for name, value in batch.items()}
+            batch = _mapped(batch, _pinned)
         _hand_over(batch)
         marked = "valid" in batch
         # Before the position moves: where a function of the user raises, the batch was not handed over.
@@ -167,6 +174,28 @@ class LoaderIterator:
         if STATE in formed:
             raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
         formed[STATE] = state
+
+    def _count_bad(self, opened: OpenPass, bad: list[BadSample]) -> None:
+        """Count bad samples, each once.
+
+        Raises:
+            TooManyBadSamplesError: there are more than the pass may meet; it has ended.
+        """
+        if opened.most_bad is None or not bad:
+            return
+        self._bad |= {one.index: one for one in bad}
+        if len(self._bad) <= opened.most_bad:
+            return
+        self._close()
+        last = list(self._bad.values())[-LAST:]
+        reasons = "".join(f"\n  {one.stage} failed for {_name(one)}: {one.reason:.200}" for one in last)
+        raise TooManyBadSamplesError(
+            f"this pass has met {len(self._bad)} bad samples, and max_bad_samples allows {opened.most_bad}; the last "
+            f"are:{reasons}\n"
+            "is a disk or a part of the dataset damaged?  `torchdali check PATH` names all bad files, and exclude= "
+            "leaves them out.  The loader's state stands before this batch: to go on with it, load the state "
+            "into a loader with a larger max_bad_samples= (None: no limit)"
+        )
 
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""
@@ -201,6 +230,10 @@ class LoaderIterator:
             self._finalizer()
 
 
+def _name(bad: BadSample) -> str:
+    return f"sample {bad.index}" + (f" ({bad.path})" if bad.path else "")
+
+
 def _pull(opened: OpenPass) -> Any:
     """The next work, or the exception that came instead."""
     try:
@@ -210,38 +243,23 @@ def _pull(opened: OpenPass) -> Any:
         return error
 
 
+def _mapped(batch: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
+    """Apply a function to all tensors of a batch, wherever they are in it."""
+    return {
+        name: value.map(function) if isinstance(value, Collated) else map_leaves(value, function)
+        for name, value in batch.items()
+    }
+
+
 def _pinned(value: Any) -> Any:
-    if isinstance(value, Padded):
-        return Padded(*map(_pinned, value))
-    if isinstance(value, Collated):
-        return value.map(_pinned)
-    if _views(value):
-        return (
-            {key: _pinned(view) for key, view in value.items()} if isinstance(value, dict) else [*map(_pinned, value)]
-        )
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
 
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
-    for value in batch.values():
-        if isinstance(value, Collated):
-            if torch.cuda.is_available():
-                value.map(_record)
-            continue
-        views = (value.values() if isinstance(value, dict) else value) if _views(value) else [value]
-        for view in views:
-            for tensor in view if isinstance(view, Padded) else (view,):
-                _record(tensor)
-
-
-def _views(value: Any) -> bool:
-    """Whether a field holds the batches of several views."""
-    some = (
-        next(iter(value.values() if isinstance(value, dict) else value), None) if type(value) in (list, dict) else None
-    )
-    return isinstance(some, (torch.Tensor, Padded))
+    if torch.cuda.is_available():
+        _mapped(batch, _record)
 
 
 def _record(value: Any) -> Any:

@@ -78,7 +78,11 @@ class DataLoader:
             ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
             `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
             function of the batch's fields, a dict, that returns any form.
-        on_bad_sample: "raise", "substitute", or a function of a `BadSample` that returns one of these or an index.
+        on_bad_sample: "raise"; "skip": the batch is smaller, and where all its samples are bad, another one takes the
+            first one's place; "substitute": another sample takes its place; or a function of a `BadSample` that returns
+            one of these or an index.  Each bad sample counts as seen, so steps and positions stay as they are.
+        max_bad_samples: a pass with more bad samples than this on one rank raises TooManyBadSamplesError: a number, or
+            as a float the share of the rank's samples of an epoch; None: any number.
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
@@ -150,6 +154,7 @@ class DataLoader:
         engine: Engine = "auto",
         output: Output = "tuple",
         on_bad_sample: OnBadSample = "raise",
+        max_bad_samples: int | float | None = None,
         max_pixels: int | None = MAX_PIXELS,
         timeout: float = 120.0,
         pad_value: float | Mapping[str, float] = 0,
@@ -190,6 +195,7 @@ class DataLoader:
             engine=engine,
             output=output,
             on_bad_sample=on_bad_sample,
+            max_bad_samples=max_bad_samples,
             max_pixels=max_pixels,
             timeout=timeout,
             pad_value=pad_value,
@@ -215,6 +221,7 @@ class DataLoader:
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
         self._order = self.source.order(options.shuffle, options.sampler)
+        options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
         self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
         self._progress = Progress()
         self.bad_samples: list[BadSample] = []
@@ -470,7 +477,7 @@ class DataLoader:
                 self.transform,
                 source.kinds,
                 kind,
-                source.uniform,
+                source.uniform if self._apart else source.settled,
                 options.ragged,
                 options.uniform,
                 source.doubts,
@@ -582,12 +589,22 @@ class DataLoader:
             ),
             state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
-            timeout=None if self.source.watched else options.timeout or None,
+            most_bad=options.most_bad(self._samples_of(shard)),
+            timeout=options.timeout or None,
             pin=options.pin_memory,
             ends_unseen=self.source.endless,
             padded=self.pad_last,
             ranks=shard.world_size,
         )
+
+    def _samples_of(self, shard: Shard) -> int | None:
+        """A rank's samples of an epoch, rounded up; None where that is not known."""
+        return -(-self.num_samples // shard.world_size) if self._sized else None
+
+    @property
+    def _apart(self) -> bool:
+        """Whether batches are taken apart into samples, so that it is no matter how they are padded."""
+        return self.options.output == "list" or self.options.collate_fn is not None
 
     @property
     def _form(self) -> Callable[[dict[str, Any]], Any]:

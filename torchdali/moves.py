@@ -20,20 +20,34 @@ from numpy.typing import NDArray
 Sizes = NDArray[np.int64]
 """[N, 2]: height and width of each image."""
 
-Fill: TypeAlias = "float | Sequence[float] | Mapping[str, float | Sequence[float]] | None"
-"""A number, or one for each channel: for images; or a dict of them by the kinds' words, such as {"image": 127}."""
+Fill: TypeAlias = "float | Sequence[float] | Mapping[Any, float | Sequence[float] | None] | None"
+"""A number, or one for each channel: for images; or a dict of them by the kinds' words, such as {"image": 127}.
+
+torchvision's types are words too, {tv_tensors.Image: 127}, and "others" are those that the dict doesn't name.
+"""
+
+_FILLED = ("image", "video", "mask", "volume", "others")
 
 
 def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
     """Give the fill of a kind: masks and the like have their own unless the dict names them."""
     if isinstance(fill, Mapping):
-        return fill.get(word, default)
+        named = {_word(key): value for key, value in fill.items()}
+        value = named.get(word, named.get("others"))
+        return default if value is None else value
     return default if fill is None or word not in ("image", "video") else fill
+
+
+def _word(key: Any) -> str:
+    """The word of a kind that a word or a type names, such as tv_tensors.Image."""
+    return key if isinstance(key, str) else getattr(key, "__name__", repr(key)).lower()
 
 
 @dataclass(frozen=True)
 class Crop:
     """A window; parts of it may lie outside, so padding is a crop too.
+
+    A sample whose window is its whole image is not touched at all, as by a transform that was not applied.
 
     Attributes:
         start: [N, 2] top and left.
@@ -161,6 +175,9 @@ def check_fill(fill: Fill) -> None:
         ValueError: it isn't.
     """
     values = (list(fill.values()) or [()]) if isinstance(fill, Mapping) else [fill]
+    for key in fill if isinstance(fill, Mapping) else ():
+        if _word(key) not in _FILLED:
+            raise ValueError(f"fill must name kinds, which are {', '.join(_FILLED)}, got {key!r}")
     for value in values:
         numbers = value if isinstance(value, (list, tuple)) else [0 if value is None else value]
         if not numbers or not all(isinstance(number, Real) and not isinstance(number, bool) for number in numbers):

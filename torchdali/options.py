@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "eager", "pipeline", "debug"]
 Output = Literal["tuple", "dict", "list"] | Callable[[dict[str, Any]], Any]
-OnBadSample = Literal["raise", "substitute"] | Callable[[BadSample], "str | int"]
+OnBadSample = Literal["raise", "skip", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
     "pin_memory_device": "batches arrive on the loader's device: write device=",
@@ -59,6 +60,7 @@ class Options:
     engine: Engine = "auto"
     output: Output = "tuple"
     on_bad_sample: OnBadSample = "raise"
+    max_bad_samples: int | float | None = None
     max_pixels: int | None = MAX_PIXELS
     timeout: float = 120.0
     pad_value: float | Mapping[str, float] = 0
@@ -105,7 +107,8 @@ class Options:
         if not callable(self.output):
             one_of("output", self.output, ("tuple", "dict", "list"))
         if not callable(self.on_bad_sample):
-            one_of("on_bad_sample", self.on_bad_sample, ("raise", "substitute"))
+            one_of("on_bad_sample", self.on_bad_sample, ("raise", "skip", "substitute"))
+        self._check_most_bad()
         self._set("timeout", float(number("timeout", self.timeout, "of seconds, at least 0", smallest=0)))
         self._set("memory_format", self.memory_format or torch.channels_last)
         if self.memory_format not in (torch.channels_last, torch.contiguous_format):
@@ -155,6 +158,17 @@ class Options:
             self._set("batch_size", 1)
         self._set("batch_sampler", None)
 
+    def _check_most_bad(self) -> None:
+        most = self.max_bad_samples
+        if most is None:
+            return
+        share = isinstance(most, float) and 0 < most <= 1
+        if not share and (isinstance(most, (bool, float)) or not isinstance(most, numbers.Integral) or most < 0):
+            raise ValueError(
+                "max_bad_samples must be a number of samples, at least 0, or a share of the epoch in (0, 1], got "
+                f"{most!r:.80}"
+            )
+
     def _check_ranks(self) -> None:
         if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):
             raise TypeError(f"mesh must be a torch DeviceMesh, got {self.mesh!r:.80}")
@@ -170,6 +184,11 @@ class Options:
             raise ValueError("sampler gives the order, so shuffle must be False")
         if self.drop_last and self.pad_last:
             raise ValueError("drop_last and pad_last exclude each other")
+        if self.pad_last and self.on_bad_sample == "skip":
+            raise ValueError(
+                "pad_last=True fills batches up, and on_bad_sample='skip' makes them smaller: write "
+                "on_bad_sample='substitute', whose rows valid marks"
+            )
         if self.with_state and self.output != "dict" and self.collate_fn is None and self.batch_transform is None:
             raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
@@ -236,6 +255,25 @@ class Options:
     def shard(self) -> Shard | None:
         """The rank that was given, or None."""
         return check_shard(self.rank, self.world_size)
+
+    def most_bad(self, samples: int | None) -> int | None:
+        """Give the number of bad samples that a pass may have on one rank; None: any number.
+
+        Args:
+            samples: of an epoch on this rank; None: it is not known.
+
+        Raises:
+            ValueError: a share is asked for of a number that is not known.
+        """
+        most = self.max_bad_samples
+        if not isinstance(most, float):
+            return most
+        if samples is None:
+            raise ValueError(
+                f"max_bad_samples={most} is a share of the epoch, whose length is not known here: write a number of "
+                "samples"
+            )
+        return int(most * samples)
 
     @property
     def padding(self) -> Padding:

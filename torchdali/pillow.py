@@ -105,6 +105,19 @@ def orientation_of(encoded: NDArray[np.uint8]) -> int:
         return int(opened.getexif().get(0x0112, 1) or 1)
 
 
+def size_of(encoded: NDArray[np.uint8]) -> tuple[int, int, int]:
+    """Read height and width as they lie in an image file, and its EXIF orientation, with Pillow.
+
+    TIFF files are upright: Pillow turns them by itself, and so do all readers.
+
+    Raises:
+        OSError: it is no image file.
+    """
+    with _open(encoded) as opened:
+        orientation = 1 if opened.format == "TIFF" else int(opened.getexif().get(0x0112, 1) or 1)
+        return opened.height, opened.width, orientation if orientation in range(1, 9) else 1
+
+
 def decode_mask(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> NDArray[Any]:
     """Decode an image file of ids with Pillow: [H, W], the values as they are, in the file's own rows and columns.
 

@@ -21,6 +21,9 @@ class Prefetcher(Generic[T]):
         source: gives the iterator; called in the thread.
         depth: the largest number of finished items that wait.
         name: the thread's name.
+
+    Attributes:
+        thread: fills the queue.
     """
 
     def __init__(self, source: Callable[[], Iterator[T]], depth: int, name: str) -> None:
@@ -30,8 +33,8 @@ class Prefetcher(Generic[T]):
         self._closed = self._ended = False
         self._failure: BaseException | None = None
         # A daemon: the interpreter would wait for others before it runs the finalizers that end them.
-        self._thread = threading.Thread(target=self._produce, args=(source,), name=name, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._produce, args=(source,), name=name, daemon=True)
+        self.thread.start()
 
     def _produce(self, source: Callable[[], Iterator[T]]) -> None:
         failure: BaseException | None = None
@@ -94,6 +97,6 @@ class Prefetcher(Generic[T]):
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread's end; False where it did not come within `timeout` seconds.  Any thread may call it."""
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if self.thread is not threading.current_thread():
+            self.thread.join(timeout)
+        return not self.thread.is_alive()

@@ -48,7 +48,7 @@ class Form(NamedTuple):
 
     Attributes:
         kind: the field's kind.
-        dtype: of numbers and arrays, numpy's or torch's; None: any.
+        dtype: of numbers and arrays, numpy's or torch's, where None is any; of images, where None is uint8.
         ndim: of arrays, their number of dimensions.
         shape: of arrays, where all must have one.
         channels: of decoded images.
@@ -70,7 +70,7 @@ class Form(NamedTuple):
             fixed_shape: arrays must agree in their shapes too.
         """
         if kind == "image":
-            return cls(kind, channels=value.shape[-1])
+            return cls(kind, None if value.dtype == np.uint8 else value.dtype, channels=value.shape[-1])
         if kind == "array":
             return cls(kind, value.dtype, value.ndim, tuple(value.shape) if fixed_shape else None)
         return cls(kind, np.asarray(value).dtype) if kind == "number" else cls(kind)
@@ -97,7 +97,9 @@ class Form(NamedTuple):
                 return False
             return value.dtype == self.dtype and value.ndim == self.ndim and self.shape in (None, tuple(value.shape))
         if self.kind == "image":
-            return is_pixels(value) and value.shape[2] == self.channels
+            if not isinstance(value, np.ndarray) or value.ndim != 3 or value.shape[2] != self.channels:
+                return False
+            return bool(value.dtype == (np.uint8 if self.dtype is None else self.dtype))
         if self.kind == "number":
             return is_number(value) and self.dtype in (None, np.asarray(value).dtype)
         return True

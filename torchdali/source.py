@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from .batch import Columns, join
+from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
-from .fields import resolve_names
 from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
@@ -163,6 +163,10 @@ class Source:
         """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
         return self.kinds[name].held == "number"
 
+    def settled(self, name: str) -> bool | None:
+        """Tell whether a field leaves as one tensor in every batch; None: the first batch decides."""
+        return self.uniform(name)
+
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """Give the dtype of a field of arrays; None: each batch shows it."""
         return None
@@ -217,7 +221,7 @@ class Source:
 
     def _as_told(self, kinds: Mapping[str, AnyKind]) -> dict[str, Kind]:
         found = {}
-        for name, told in resolve_names(kinds, list(self.kinds)).items():
+        for name, told in resolve(kinds, list(self.kinds), "kinds").items():
             natural = self.kinds[name].held
             kind = found[name] = tell(told, natural)
             if kind.held != natural:

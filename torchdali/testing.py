@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import Padded
+from .batch import Padded, padded_dims
 
 Loaders = Any
 """A loader, or a list of the loaders of all ranks in their order."""
@@ -82,8 +82,8 @@ def _row(name: str, column: Any, sizes: Any, i: Any) -> bytes:
         return f"{name}={value!r};".encode()
     if sizes is not None:
         extent = sizes[i].tolist()
-        for dim, size in enumerate(extent, value.ndim - len(extent)):
-            value = value.narrow(dim, 0, size)
+        for dim, size in zip(padded_dims(value.ndim + 1, len(extent)), extent, strict=True):
+            value = value.narrow(dim - 1, 0, size)
     value = value.detach().cpu().contiguous()
     data = bytes(value.flatten().view(torch.uint8).numpy()) if value.numel() else b""
     return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + data

@@ -1,6 +1,7 @@
 """Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
 
 from .base import MapDataset
+from .coco import CocoDataset
 from .concat import ConcatDataset
 from .files import FileDataset, ImageFolder
 from .lmdb import LMDBDataset
@@ -16,6 +17,7 @@ from .tokens import TokenWindows
 from .zip import Zip
 
 __all__ = [
+    "CocoDataset",
     "ConcatDataset",
     "FileDataset",
     "ImageFolder",

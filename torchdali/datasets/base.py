@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..batch import Columns
-from ..fields import BESIDE, Fields, check_kinds
+from ..fields import BESIDE, Fields, check_kinds, nest
 from ..formats.image import look
 from ..formats.whole import first_whole
 from ..kinds import AnyKind, Image, Kind, Mask, as_kind, tell
@@ -32,9 +32,10 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         paths: the samples' files, where there are files.
         transform: the transform that a loader uses unless it is given another one.
         blocking: reading waits for disks, so several threads read.
+        nested: a dot in a field's name makes a dict: "target.boxes" is in the sample's part "target".
     """
 
-    blocking = False
+    blocking = nested = False
     paths: list[str] | None = None
     _chosen: Fields | None = None
     _conversions: Mapping[str, Conversion] = {}
@@ -165,7 +166,14 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is outside a dataset of {len(self)} samples")
         columns = self.read(np.array([index % len(self)]))
-        return tuple(_look(self.kinds[name].held, column[0]) for name, column in columns.items())
+        sample: tuple[Any, ...] = self.rebuild(
+            {name: _look(self.kinds[name].held, columns[name][0]) for name in columns}
+        )
+        return sample
+
+    def rebuild(self, batch: dict[str, Any]) -> Any:
+        """Put a batch's fields into the form of the samples: a tuple, with dicts in it if they are nested."""
+        return nest(batch) if self.nested else tuple(batch.values())
 
 
 def _look(held: str, value: Any) -> Any:

@@ -90,7 +90,7 @@ class FileDataset(MapDataset):
             columns = take(columns, kept(self.paths, exclude))
             self.files = {name: list(columns[name]) for name in self.files}
             self.paths = next(iter(self.files.values()))
-        self.labels: Column | None = columns.get("label")
+        self.labels: Column | None = None if labels is None else columns["label"]
         self._uniform = self.labels is not None and same_shape(self.labels, as_kind(known["label"]).held)
         for first in (files[0] for files in self.files.values()):
             if not os.path.exists(first):

@@ -64,9 +64,8 @@ class Zip(MapDataset):
         kinds = {name: self.datasets[part].kinds[field] for name, (part, field) in self._parts.items()}
         beside = [name for name in BESIDE if any(name in one.fields for one in self.datasets.values())]
         self._set_fields([*self._parts, *beside], kinds)
-        self.blocking, self.uses_dali, self.inline = (
-            any(getattr(one, trait) for one in self.datasets.values()) for trait in ("blocking", "uses_dali", "inline")
-        )
+        for trait in ("blocking", "uses_dali", "inline", "nested"):
+            setattr(self, trait, any(getattr(one, trait) for one in self.datasets.values()))
 
     def __len__(self) -> int:
         return len(next(iter(self.datasets.values())))

@@ -30,6 +30,6 @@ def check_doubts(doubts: Mapping[str, Doubt], values: bool, moves: bool, filters
                 f"boxes, or kinds={{{name!r}: 'array'}} for a field that stays whole"
             )
         raise KindError(
-            f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with 'mask', 'boxes', 'image' or 'points', or 'array' "
-            "for what stays as it is"
+            f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: ...}} with 'mask', 'image', kinds.Boxes('xyxy') or "
+            "another of torchdali.kinds, or with 'array' for what stays as it is"
         )

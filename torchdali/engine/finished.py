@@ -78,7 +78,7 @@ class Finisher:
         if kind.held in ("array", "encoded"):
             samples = work.samples.indices.tolist()
             if plan.uniform[name] and not isinstance(column, np.ndarray):
-                plan.uniform.settle(name, [tuple(row.shape) for row in column])
+                plan.uniform.settle(name, [tuple(row.shape) for row in column], samples=samples)
             return collate_arrays(name, column, plan.uniform[name], self._padding, self._device, samples)
         return list(column)
 
@@ -109,7 +109,8 @@ class Finisher:
         dtype = first.dtype if isinstance(first, torch.Tensor) else torch.from_numpy(first[:0]).dtype
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
-        uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone)
+        samples = work.samples.indices.tolist()
+        uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
         batch = make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each)

@@ -157,6 +157,8 @@ class HostPass:
             drawn.draws[k] = {}
             for scene in self.scenes.values():
                 fresh = partial(chain.rand, k, rand.branch(Key.SCENE, scene.name) if scene.name else rand)
+                if isinstance(step, (Filter, Convert)):
+                    drawn.draws[k] |= {name: {} for name in scene.pixels}
                 if isinstance(step, Filter):
                     self._filter(step, scene, drawn)
                 elif isinstance(step, Convert):

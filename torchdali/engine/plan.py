@@ -143,7 +143,9 @@ class Plan(Chain):
                         f'are plain arrays, write kinds={{"{step.acts_on}": "{step.acts_on}"}}'
                     )
             elif not (spatial if isinstance(step, Mover) else self.pixels):
-                raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}")
+                arrays = [field for field, kind in self.kinds.items() if kind.word == "array"]
+                hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
+                raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
         acts = any(not isinstance(step, (Function, Decode)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))

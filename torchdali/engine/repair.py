@@ -1,5 +1,7 @@
 """Repair of a step that failed: its samples are tried one by one, and the batch is made again without the bad ones.
 
+A bad sample is left out, or another one takes its place; the batch keeps its place in the stream, and has one at least.
+
 It can be made again because it is a pure function of its position in the stream.
 """
 
@@ -25,14 +27,16 @@ from ..formats.image import check_header, readable
 from ..options import OnBadSample
 from ..order import Rows
 from ..pillow import transcode
-from ..rand import Key, Rand
+from ..rand import Rand
 from ..storage import OUT_OF_FILES, too_many_files
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
+from .substitutes import Substitutes
 from .work import Work
 
-ATTEMPTS = 10  # substitutes tried for one bad sample
+ATTEMPTS = 10  # samples that a function may name for one bad sample, and that are bad themselves
+_OF_DECODERS = ("decode", "nvimagecodec", "nvjpeg")  # in the errors of DALI's decoders
 
 
 class Diagnosis(NamedTuple):
@@ -77,6 +81,9 @@ class Repair:
         self._fetcher, self._host, self._make_eager = fetcher, host, make_eager
         self._policy, self._debug = policy, debug
         self._eager: Eager | None = None
+        self._substitutes: Substitutes | None = None  # none for a source without a length
+        if not fetcher.source.endless:
+            self._substitutes = Substitutes(len(fetcher.source))
 
     def __call__(self, work: Work) -> None:
         """Clear `work.error` and fill in the batch, or replace the error."""
@@ -88,10 +95,25 @@ class Repair:
             let_through(final)
             if isinstance(final, OSError) and final.errno in OUT_OF_FILES:
                 final.add_note(f"torchdali: {too_many_files()}")
+            if isinstance(final, BadSampleError):
+                _add_once(final, self._way_on(work))
             work.error = final
 
+    def _way_on(self, work: Work) -> str:
+        """Say how to go on after an error that keeps a batch back."""
+        policies = "'skip'" if self._substitutes is None else "'skip' or 'substitute'"
+        rest = work.step.rows.indices.tolist()
+        shown = f"{rest[:8]}"[:-1] + (", ...]" if len(rest) > 8 else "]")
+        return (
+            f"torchdali: the batch of the samples {shown} was not handed over.  next() goes on after it; "
+            f"on_bad_sample={policies} gives its other samples, also in a new loader that loads this one's state, "
+            "which still stands before the batch"
+        )
+
     def _mend(self, work: Work, error: BaseException) -> None:
-        if _final(error, read=bool(work.read)) or (work.failed is not None and self._policy == "raise"):
+        # The samples of an iterable can't be made again; those that came may still be decoded.
+        made = work.failed is not None and (self._policy == "raise" or self._substitutes is None)
+        if _final(error, read=bool(work.read)) or made:
             raise error
         samples = work.samples
         found = {
@@ -103,21 +125,32 @@ class Repair:
                 f"torchdali: every sample of the batch fails in the transform ({samples.indices.tolist()[:8]}...)"
             )
             raise error
-        indices, keys, valid = samples.indices.copy(), samples.keys.copy(), work.valid.copy()
-        parts: list[Columns] = []
-        for i, sample in enumerate(zip(samples.indices.tolist(), samples.keys.tolist(), strict=True)):
-            diagnosis = found[sample]
-            if diagnosis.error is not None:
-                indices[i], diagnosis = self._substitute(work, *sample, diagnosis)
-                keys[i], valid[i] = indices[i], False
-            parts.append(diagnosis.columns)
+        if self._substitutes is not None:
+            for (index, _), diagnosis in found.items():
+                if diagnosis.stage in ("read", "decode"):  # whatever its random numbers are
+                    self._substitutes.note(index)
+        rows: list[tuple[int, int, bool, Columns]] = []  # index, key, valid, columns
+        values = (samples.indices.tolist(), samples.keys.tolist(), work.valid.tolist())
+        for index, key, valid in zip(*values, strict=True):
+            diagnosis = found[index, key]
+            if diagnosis.error is None:
+                rows.append((index, key, valid, diagnosis.columns))
+            elif (other := self._replace(work, index, key, diagnosis)) is not None:
+                rows.append((other[0], other[0], False, other[1].columns))
+        if not rows:  # never empty: the first sample's place is taken
+            index, key = int(samples.indices[0]), int(samples.keys[0])
+            work.bad = [bad for bad in work.bad if bad.index != index]
+            other = self._replace(work, index, key, found[index, key], "substitute")
+            assert other is not None
+            rows.append((other[0], other[0], False, other[1].columns))
         if not any(diagnosis.error or diagnosis.repaired for diagnosis in found.values()):
             warnings.warn(
                 f"a batch failed, though each of its samples passes alone, and is made again: {first_line(error)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        work.samples, work.valid = Rows(indices, keys), valid
+        indices, keys, valids, parts = zip(*rows, strict=True)
+        work.samples, work.valid = Rows(np.array(indices), np.array(keys, np.uint64)), np.array(valids)
         try:
             # A batch that collate_fn makes can't be joined from parts: it is made of the samples that are left.
             fetcher = self._fetcher
@@ -161,13 +194,17 @@ class Repair:
             raise
         except Exception as error:
             let_through(error)
-            if not encoded or all(self._decodes(columns[name]) for name in encoded):
+            if not encoded:
                 return Diagnosis(error, "transform")
             cause = error
+        # DALI may decode the whole picture, and fail for the window of it that a transform takes.
+        decodes = all(self._decodes(columns[name]) for name in encoded)
         try:
             repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
         except Exception as pillow:
             let_through(pillow)
+            if decodes and not any(word in str(cause).lower() for word in _OF_DECODERS):
+                return Diagnosis(cause, "transform")
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
             return Diagnosis(cause, "decode")
         try:
@@ -176,7 +213,7 @@ class Repair:
             raise
         except Exception as error:
             let_through(error)
-            return Diagnosis(error, "transform")
+            return Diagnosis(cause if decodes else error, "transform")
         return Diagnosis(columns=repaired, repaired=True)
 
     def _read(self, work: Work, rows: Rows) -> Columns:
@@ -191,33 +228,77 @@ class Repair:
         self._eager = self._eager or self._make_eager()
         return self._eager.decodes(column)
 
-    def _substitute(self, work: Work, index: int, key: int, diagnosis: Diagnosis) -> tuple[int, Diagnosis]:
-        """Find another sample for a bad one, chosen by (seed, epoch, sample), or raise the bad one's error."""
-        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64)).child(Key.SUBSTITUTE)
-        for _ in range(ATTEMPTS):
+    def _replace(
+        self, work: Work, index: int, key: int, diagnosis: Diagnosis, forced: str = ""
+    ) -> tuple[int, Diagnosis] | None:
+        """Find another sample for a bad one; None: it is left out.
+
+        Args:
+            work: takes a note of each bad sample.
+            index, key, diagnosis: the bad sample.
+            forced: the answer that is asked for; "": the policy's.
+
+        Raises:
+            BadSampleError: the policy says so, or there is no good sample.
+        """
+        rand = Rand(self._fetcher.pass_.seed, work.step.start.key, np.array([key], np.uint64))
+        substitutes = self._substitutes
+        others = iter(()) if substitutes is None else substitutes.of(rand)
+        met: list[BadSample] = []
+        named = 0  # by the policy
+        while diagnosis.error is not None:
             bad = self._describe(index, diagnosis)
-            answer = self._policy(bad) if callable(self._policy) else self._policy
-            if answer == "raise":
-                work.bad.append(bad)
+            met.append(bad)
+            answer = forced or (self._policy(bad) if callable(self._policy) else self._policy)
+            if answer == "skip":
+                work.bad += met
+                return None
+            other: int | None = None
+            if answer == "substitute":
+                other = next(others, None)
+            elif isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
+                other = self._checked(int(answer)) if named < ATTEMPTS else None
+                named += 1
+            elif answer != "raise":
+                raise TypeError(f'on_bad_sample must return "raise", "skip", "substitute" or an index, got {answer!r}')
+            if other is None:
+                work.bad += met
                 if self._debug and diagnosis.stage == "transform":
-                    assert diagnosis.error is not None
                     raise diagnosis.error
-                raise BadSampleError(*bad[:4]) from diagnosis.error
-            drawn = int(rand.integers(len(self._fetcher.source))[0])
-            if isinstance(answer, (int, np.integer)) and not isinstance(answer, bool):
-                other = int(answer)
-            elif answer == "substitute":
-                other = drawn
-            else:
-                raise TypeError(f'on_bad_sample must return "raise", "substitute" or an index, got {answer!r}')
-            if not 0 <= other < len(self._fetcher.source):
-                raise IndexError(f"on_bad_sample returned {other} for a dataset of {len(self._fetcher.source)} samples")
-            work.bad.append(bad._replace(substitute=other))
+                first = met[0] if answer == "substitute" else bad
+                error = BadSampleError(*first[:4])
+                if answer == "substitute":
+                    error.add_note(f"torchdali: {_no_other(substitutes is None)}")
+                raise error from diagnosis.error
             index, diagnosis = other, self._diagnose(work, other, other)
-            if diagnosis.error is None:
-                return other, diagnosis
-        raise BadSampleError(*self._describe(index, diagnosis)[:4]) from diagnosis.error
+            if diagnosis.error is not None and substitutes is not None:
+                substitutes.note(index)
+        work.bad += [bad._replace(substitute=index) for bad in met]
+        return index, diagnosis
+
+    def _checked(self, index: int) -> int:
+        """Give the index that a function named, if there is such a sample."""
+        if self._substitutes is None:
+            raise ValueError(
+                f"on_bad_sample returned {index}, and the samples of {type(self._fetcher.source).__name__} can't be "
+                'taken by their index: return "skip" or "raise"'
+            )
+        if not 0 <= index < len(self._fetcher.source):
+            raise IndexError(f"on_bad_sample returned {index} for a dataset of {len(self._fetcher.source)} samples")
+        return index
 
     def _describe(self, index: int, diagnosis: Diagnosis) -> BadSample:
         assert diagnosis.error is not None
         return BadSample(index, self._fetcher.source.path(index), diagnosis.stage, first_line(diagnosis.error), None)
+
+
+def _no_other(endless: bool) -> str:
+    if endless:
+        return "no sample of its batch is good, and another one can't be taken by its index"
+    return "no sample of the dataset that was tried in its place is good"
+
+
+def _add_once(error: BaseException, note: str) -> None:
+    """Add a note, unless the error has it: some code raises one error again and again."""
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)

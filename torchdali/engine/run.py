@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import functools
 import threading
+import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from ..options import OnBadSample
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
-from ..state import Position
+from ..watchdog import Busy, report
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -77,7 +79,9 @@ class Run:
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
         self._device = pass_.device
-        self._busy: dict[str, Position] = {}
+        self._busy = Busy()
+        self._good = pass_.start  # after the last batch
+        self._watched = s.source.watched
         self._cancel: Callable[[], None] | None = None
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
@@ -159,7 +163,9 @@ class Run:
             raise RuntimeError("this pass was ended by close() or by an error: call iter(loader) again")
         last = self._last
         try:
-            return last.get(timeout) if isinstance(last, Prefetcher) else next(last)
+            work = self._get(last, timeout) if isinstance(last, Prefetcher) else next(last)
+            self._good = work.step.end
+            return work
         except StopIteration:
             raise
         except BaseException as error:
@@ -167,16 +173,29 @@ class Run:
                 self.closed = not isinstance(last, Prefetcher)  # it is for the caller; stages in threads go on
                 raise
             if isinstance(error, TimeoutError) and not isinstance(error, LoaderTimeoutError):  # that of a worker
-                where = ", ".join(
-                    f"{stage} at epoch {at.epoch}, sample {at.samples_seen}" for stage, at in self._busy.items()
+                reason = (
+                    f"no batch within {timeout:g} s; the stages stand at: {self._busy}.  The last batch ended at epoch "
+                    f"{self._good.epoch}, sample {self._good.samples_seen}"
                 )
+                report(reason)
                 raise LoaderTimeoutError(
-                    f"no batch within {timeout:g} s; the stages stand at: {where or 'nothing begun'}"
+                    f"{reason}.  Standard error shows where the loader's threads stand; next() waits on, and timeout= "
+                    "(seconds; 0: any time) is the limit"
                 ) from error
             # Errors of samples come inside works.  This one has ended a stage, and what is left of the epoch must not
             # look like its end.
             self.closed = True
             raise
+
+    def _get(self, last: Prefetcher[Work], timeout: float | None) -> Work:
+        while True:
+            try:
+                return last.get(timeout)
+            except TimeoutError as error:
+                # A pool of workers watches each sample itself, and a batch may take many times as long.
+                watched = self._watched and not isinstance(error, LoaderTimeoutError)
+                if not watched or timeout is None or self._busy.stuck(timeout):
+                    raise
 
     def close(self) -> None:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
@@ -191,8 +210,13 @@ class Run:
         if threading.current_thread().name.startswith("torchdali"):
             # A garbage collection in one of our threads: it may hold what the others wait for.  They end by themselves.
             return
-        for stage in self._stages:
-            stage.join(JOIN_TIMEOUT)
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        left = [stage for stage in self._stages if not stage.join(max(0.0, deadline - time.monotonic()))]
+        if left:
+            names = ", ".join(stage.thread.name for stage in left)
+            reason = f"{names} did not end within {JOIN_TIMEOUT:g} s, and {self._busy}: it is left to end by itself"
+            report(reason, [stage.thread for stage in left])
+            warnings.warn(reason, RuntimeWarning, stacklevel=2)
 
 
 def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
@@ -201,14 +225,15 @@ def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterat
     return source()
 
 
-def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: dict[str, Position]) -> Iterator[Work]:
+def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: Busy) -> Iterator[Work]:
     """Apply a stage to works; one that fails carries its error on."""
     for work in works:
         if work.error is None:
-            busy[name] = work.step.start
+            busy.begin(name, work.step.start)
             try:
                 stage(work)
             except Exception as error:
                 let_through(error)
                 work.error = leave_frame(error)
+            busy.done(name)
         yield work

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pillow import MAX_PIXELS, as_pnm, check_pixels, decode, orientation_of, warn_of_depth
+from ..pillow import MAX_PIXELS, as_pnm, check_pixels, decode, orientation_of, size_of, warn_of_depth
 
 Bytes = NDArray[np.uint8]
 
@@ -80,6 +80,19 @@ def make_readable(
         return Readable(data, (header.height, header.width))
     pixels = decode(data, max_pixels, upright=exif is not False)
     return Readable(as_pnm(pixels), (pixels.shape[0], pixels.shape[1]))
+
+
+def own_size(data: Bytes) -> tuple[int, int, int]:
+    """Read height and width as they lie in a file, before it is turned upright, and the EXIF orientation, 1 to 8.
+
+    Raises:
+        OSError: it is no image file.
+    """
+    header = read_header(data)
+    if not header.exact:
+        return size_of(data)
+    upright = header.height, header.width
+    return (*(upright[::-1] if header.orientation > 4 else upright), header.orientation)
 
 
 def look(data: Bytes) -> NDArray[np.uint8]:
@@ -275,7 +288,7 @@ def _png(view: memoryview) -> Header:
                 clean = clean and zlib.crc32(view[at + 4 : end - 4]) == check
         at = end
     exact = clean and seen and height > 0 and width > 0
-    return Header(exact, width, height, deep) if orientation > 4 else Header(exact, height, width, deep)
+    return Header(exact, *((width, height) if orientation > 4 else (height, width)), deep, orientation or 1)
 
 
 # WebP

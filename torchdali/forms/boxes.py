@@ -29,7 +29,7 @@ def move_boxes(boxes: Ragged, format: str, sizes: Sizes, moves: Sequence[Move]) 
     for move in moves:
         here, sizes = sizes, move.sizes(sizes)
         if isinstance(move, Crop):
-            data = _crop(data, format, np.asarray(move.start)[owner], sizes[owner])
+            data = _crop(data, format, np.asarray(move.start), here, sizes, owner)
         elif isinstance(move, Resize):
             data = _resize(data, here, sizes, owner)
         elif isinstance(move, Flip):
@@ -121,12 +121,17 @@ def _clamp(data: NDArray[Any], format: str, sizes: NDArray[Any]) -> NDArray[Any]
     return from_xyxy(numbers, format).astype(data.dtype, copy=False)
 
 
-def _crop(data: NDArray[Any], format: str, start: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
-    corner = start[:, ::-1].astype(data.dtype)
-    data[:, :2] -= corner
+def _crop(
+    data: NDArray[Any], format: str, start: NDArray[Any], here: Sizes, sizes: Sizes, owner: NDArray[Any]
+) -> NDArray[Any]:
+    corner = start[owner, ::-1].astype(data.dtype)
+    moved = data.copy()
+    moved[:, :2] -= corner
     if format == "xyxy":
-        data[:, 2:] -= corner
-    return _clamp(data, format, sizes)
+        moved[:, 2:] -= corner
+    moved = _clamp(moved, format, sizes[owner])
+    whole = ((start == 0) & (here == sizes)).all(1)
+    return np.where(whole[owner, None], data, moved) if whole.any() else moved
 
 
 def _resize(data: NDArray[Any], here: Sizes, sizes: Sizes, owner: NDArray[Any]) -> NDArray[Any]:

@@ -141,7 +141,7 @@ def _numbers(fill: Any, word: str) -> list[float]:
     return [float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _resize_host(image: torch.Tensor, move: Resize, word: str) -> torch.Tensor:
+def _resize_host(image: torch.Tensor, move: Resize, _: str) -> torch.Tensor:
     height, width = int(move.size[0]), int(move.size[1])
     channels, rows, columns = image.shape[-3:]
     if (height, width) == (rows, columns):
@@ -149,10 +149,10 @@ def _resize_host(image: torch.Tensor, move: Resize, word: str) -> torch.Tensor:
     mode = move.interpolation
     resized: torch.Tensor
     native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8()
-    if native and word == "image":
+    if native and image.ndim == 3:
         # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
         if image.stride(0) == 1:
-            _, row, column = image.stride()
+            row, column = image.stride()[1:]
             whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
         else:
             whole = image[None]

@@ -19,6 +19,8 @@ from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, fill_of
 from .grid import sample, source_grid
 
 Index = NDArray[np.int64]
+COUNTABLE = 2**24
+"""How far float32 counts."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,17 @@ def move_mask(mask: NDArray[Any], moves: Sequence[Move], i: int, fill: Any = 0) 
     moved: NDArray[Any] = mask
     gather = gather_of(mask.shape[-2:], moves, i)
     rows, columns = gather.rows, gather.columns
-    outside = {int(code) for index in (rows, columns) for code in index[index < 0]}
-    if gather.pixels is not None:
-        pixels = gather.pixels[rows.clip(0)[:, None], columns.clip(0)]
-        outside |= {int(code) for code in np.unique(pixels[pixels < 0])}
-        moved = mask.reshape(*mask.shape[:-2], -1).take(pixels, -1, mode="clip")
+    pixels = gather.pixels
+    if pixels is not None:
+        pixels = take_axis(take_axis(pixels, rows, -2), columns, -1)
+        moved = mask.reshape(*mask.shape[:-2], mask.shape[-2] * mask.shape[-1]).take(pixels, -1, mode="clip")
     else:
-        pixels = None
         for index, axis in sorted(((rows, -2), (columns, -1)), key=lambda entry: len(entry[0]) / mask.shape[entry[1]]):
             moved = take_axis(moved, index, axis)  # first what takes least
-        if outside and np.may_share_memory(moved, mask):
-            moved = moved.copy()
-    for code in sorted(outside, reverse=True):  # a later move covers an earlier one
+    last = min(int(index.min(initial=0)) for index in (rows, columns, *([] if pixels is None else [pixels])))
+    if last < 0 and np.may_share_memory(moved, mask):
+        moved = moved.copy()
+    for code in range(-1, last - 1, -1):  # a later move covers an earlier one
         value = fill_of(getattr(moves[-1 - code], "fill", None), "mask", fill)
         if pixels is not None:
             moved[..., pixels == code] = value
@@ -124,19 +125,35 @@ def _sampled(gather: Gather, width: int, move: Affine | Warp, code: int) -> Gath
     grid = source_grid(move, (height_here, width_here), torch.float32)
     if grid is None:
         return gather
-    # grid_sample itself says which pixel is nearest: it is asked for numbers of rows and columns, from 1; 0 is outside.
-    planes = torch.empty(2, height_here, width_here)
-    planes[0] = torch.arange(1.0, height_here + 1)[:, None]
-    planes[1] = torch.arange(1.0, width_here + 1)
-    row, column = sample(planes, grid, "nearest", None).numpy().astype(np.int64) - 1
-    rows, columns = gather.rows[row], gather.columns[column]
-    outside = np.minimum(rows, columns)
-    if gather.pixels is None:
-        pixels = rows * width + columns
+    if gather.pixels is not None:
+        source = take_axis(take_axis(gather.pixels, gather.rows, -2), gather.columns, -1)
     else:
-        pixels = gather.pixels[rows.clip(0), columns.clip(0)]
-    pixels = np.where(row < 0, code, np.where(outside < 0, outside, pixels))
+        source = gather.rows[:, None] * width + gather.columns
+    if min(gather.rows.min(), gather.columns.min()) < 0:
+        outside = np.minimum(gather.rows, 0)[:, None]
+        outside = np.minimum(outside, gather.columns)
+        source = np.where(outside < 0, outside, source)
+    pixels = _nearest_pixels(grid, height_here, width_here)
+    pixels = np.where(pixels < 0, code, source.reshape(-1).take(pixels, mode="clip"))
     return Gather(np.arange(pixels.shape[0]), np.arange(pixels.shape[1]), pixels)
+
+
+def _nearest_pixels(grid: torch.Tensor, height: int, width: int) -> Index:
+    """Give the nearest pixels [h, w] to a grid [1, h, w, 2] in a flat image; -1 is outside.
+
+    `grid_sample` itself says which are nearest: it is asked for their numbers, from 1.
+    """
+    if height * width < COUNTABLE:
+        numbers = torch.arange(1.0, height * width + 1).view(1, height, width)
+        return sample(numbers, grid, "nearest", None)[0].to(torch.int64).sub_(1).numpy()
+    numbers = torch.stack(
+        [
+            torch.arange(1.0, height + 1)[:, None].expand(height, width),
+            torch.arange(1.0, width + 1)[None].expand(height, width),
+        ]
+    )
+    row, column = sample(numbers, grid, "nearest", None).to(torch.int64).sub_(1)
+    return torch.where(row < 0, row, row * width + column).numpy()
 
 
 def take_axis(array: NDArray[Any], index: Index, axis: int) -> NDArray[Any]:

@@ -30,7 +30,7 @@ def move_points(points: Ragged, sizes: Sizes, moves: Sequence[Move], swap: Seque
     shape, owner = points.data.shape, points.owner
     if len(shape) < 2 or shape[-1] not in (2, 3):
         raise ValueError(f"points must be [m, 2], [m, k, 2] or [m, k, 3], got {list(shape)} for all samples")
-    rows = points.data.reshape(shape[0], shape[1] if len(shape) > 2 else 1, shape[-1]).copy()
+    rows = _rows(points).copy()
     exchange = _exchange(swap, rows.shape[1])
     for move in moves:
         here, sizes = sizes, move.sizes(sizes)
@@ -66,7 +66,7 @@ def keep_points(points: Ragged, sizes: Sizes) -> NDArray[np.bool_]:
 
     Points whose visibility is 0 are not asked.
     """
-    data = points.data.reshape(len(points.data), -1, points.data.shape[-1])
+    data = _rows(points)
     x, y = data[..., 0], data[..., 1]
     height, width = sizes[points.owner].T[..., None]
     inside: NDArray[np.bool_] = (x >= 0) & (x < width) & (y >= 0) & (y < height)
@@ -78,7 +78,7 @@ def keep_points(points: Ragged, sizes: Sizes) -> NDArray[np.bool_]:
 
 def clamp_points(points: Ragged, sizes: Sizes) -> Ragged:
     """Clamp points to the pixels of their images of `sizes` [N, 2], as torchvision's ClampKeyPoints does."""
-    data = points.data.reshape(len(points.data), -1, points.data.shape[-1]).copy()
+    data = _rows(points).copy()
     most = sizes[points.owner, None, ::-1].astype(data.dtype) - data.dtype.type(1)
     data[..., :2] = np.minimum(np.maximum(data[..., :2], 0), most)
     return Ragged(data.reshape(points.data.shape), points.counts)
@@ -131,6 +131,12 @@ def middles(n: int, dtype: Any) -> NDArray[Any]:
     real = torch.float64 if dtype == np.float64 else torch.float32
     row: NDArray[Any] = torch.linspace((1 - n) / n, (n - 1) / n, n, dtype=real).numpy()
     return row
+
+
+def _rows(points: Ragged) -> NDArray[Any]:
+    """[T, k, 2 or 3], a view."""
+    data = points.data
+    return data if data.ndim > 2 else data[:, None]
 
 
 def _exchange(swap: Sequence[tuple[int, int]], k: int) -> NDArray[np.int64]:

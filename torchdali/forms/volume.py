@@ -46,10 +46,10 @@ def move_volume(volume: NDArray[Any], moves: Sequence[Move], i: int, fill: Any =
     moved = volume
     for index, axis in zip(axes, (-3, -2, -1), strict=True):
         moved = take_axis(moved, index, axis)
-    outside = sorted({int(code) for index in axes for code in index[index < 0]}, reverse=True)
-    if outside and np.may_share_memory(moved, volume):
+    last = min(int(index.min(initial=0)) for index in axes)
+    if last < 0 and np.may_share_memory(moved, volume):
         moved = moved.copy()
-    for code in outside:  # a later move covers an earlier one
+    for code in range(-1, last - 1, -1):  # a later move covers an earlier one
         value = fill_of(getattr(moves[-1 - code], "fill", None), "volume", fill)
         for index, axis in zip(axes, (-3, -2, -1), strict=True):
             np.moveaxis(moved, axis, 0)[index == code] = value

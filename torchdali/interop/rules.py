@@ -11,6 +11,7 @@ import torch
 
 from .. import transforms as T
 from ..transforms.base import Transform, mode_name
+from .geometry import GEOMETRY
 from .picture import Picture
 
 Rule = Callable[[Any, Picture], list[Transform]]
@@ -60,15 +61,11 @@ def _random_crop(t: Any, at: Picture) -> list[Transform]:
     return [T.RandomCrop(_size(t.size), padding, t.pad_if_needed, at.fill(t.fill), t.padding_mode)]
 
 
-def padded_crop(pad: Any, crop: T.RandomCrop, at: Picture) -> T.RandomCrop:
-    """Join a Pad and the RandomCrop after it into one RandomCrop.
-
-    Raises:
-        ValueError: the crop has a padding of its own.
-    """
+def padded_crop(pad: T.Pad, crop: T.RandomCrop) -> T.RandomCrop | None:
+    """Join a Pad and the RandomCrop after it into one RandomCrop; None: the crop has a padding of its own."""
     if crop.padding is not None or crop.pad_if_needed:
-        raise ValueError("the crop has a padding of its own")
-    return T.RandomCrop(crop.size, numbers(pad.padding), False, at.fill(pad.fill), pad.padding_mode)
+        return None
+    return T.RandomCrop(crop.size, numbers(pad.padding), False, pad.fill, pad.padding_mode)
 
 
 def _horizontal_flip(t: Any, _: Picture) -> list[Transform]:
@@ -270,4 +267,5 @@ RULES: dict[str | None, Rule] = {
     "ToPureTensor": _to_pure_tensor,
     "ToTensor": _to_tensor,
     "TrivialAugmentWide": _operations("num_magnitude_bins"),
+    **GEOMETRY,
 }

@@ -120,14 +120,12 @@ class Translation:
         self.at = Picture("unknown", None)
 
     def _with_pad_in_front(self, crop: list[Transform]) -> list[Transform]:
-        """Join a Pad into the RandomCrop after it: a Pad alone has no counterpart here."""
+        """Join a Pad into the RandomCrop after it, whose window alone is decoded."""
         pad = self.steps[-1] if self.steps else None
-        if isinstance(pad, Missing) and name_of(pad.transform) == "Pad" and isinstance(crop[0], T.RandomCrop):
-            try:
-                crop = [padded_crop(pad.transform, crop[0], self.at)]
-            except ValueError:
-                return crop
-            self.steps.pop()
+        if isinstance(pad, T.Pad) and isinstance(crop[0], T.RandomCrop):
+            if (joined := padded_crop(pad, crop[0])) is not None:
+                self.steps.pop()
+                return [joined]
         return crop
 
 

@@ -136,8 +136,10 @@ class IterableReading(Reading):
                 if isinstance(result.error, StateMismatchError):
                     raise result.error  # the pass can't go on
                 if result.error is not None:
+                    only = [failure_of(result)]
+                    del result  # by its traceback the error will hold the caller
                     if next(asked, None) is not None:
-                        yield failure_of(result)
+                        yield only.pop()
                     continue
                 columns = self._take(result.worker, result.columns, result.note)
                 if size_of(columns) < self._smallest:
@@ -157,8 +159,10 @@ class IterableReading(Reading):
             if isinstance(answer, Failed):
                 if isinstance(answer.error, StateMismatchError):
                     raise answer.error
+                only = [answer]
+                del answer  # by its traceback the error will hold the caller
                 if next(asked, None) is not None:
-                    yield answer
+                    yield only.pop()
                 continue
             columns = self._take(0, *answer)
             if size_of(columns) < self._smallest:

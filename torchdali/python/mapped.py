@@ -17,6 +17,7 @@ from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
 from .sample import Description
+from .shapes import spread
 from .source import TRIES, PythonSource
 
 
@@ -76,7 +77,9 @@ class PythonDataset(PythonSource):
         return Description(WHOLE) if self.collated else super()._describe()
 
     def describe_request(self, worker: int) -> MapDescribe:
-        return MapDescribe(self._first or list(range(min(len(self), TRIES))), self._names, self._kinds)
+        first = self._first or list(range(min(len(self), TRIES)))
+        looked = spread(len(self)) if self._looks else []
+        return MapDescribe(first, self._names, self._kinds, looked, self._told)
 
     def open(self, pass_: Pass) -> Reading:
         structure = self.structure

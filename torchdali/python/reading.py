@@ -36,7 +36,9 @@ class LocalReading(Reading):
         for some in rows:
             answer = self._answer(some)
             if isinstance(answer, Failed):
-                yield answer
+                only = [answer]
+                del answer  # by its traceback the error will hold the caller
+                yield only.pop()
                 continue
             columns = self._source.received(answer.columns)
             if size_of(columns) >= self._smallest:
@@ -69,7 +71,9 @@ class PooledReading(Reading):
         try:
             for result in self._pool.run(tasks()):
                 if result.error is not None:
-                    yield failure_of(result)
+                    only = [failure_of(result)]
+                    del result  # by its traceback the error will hold the caller
+                    yield only.pop()
                     continue
                 columns = self._source.received(result.columns)
                 if size_of(columns) >= self._smallest:

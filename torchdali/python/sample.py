@@ -28,10 +28,10 @@ import torch
 
 from ..batch import Columns, Held
 from ..fields import ALWAYS, name_parts
-from ..kinds import AnyKind, Doubt, Kind
+from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..signature import Form
-from .schema import Seen, find_kinds
-from .values import TAKES_LISTS, column_of, convert, form_as, form_of
+from .schema import GROUPED, Seen, find_kinds
+from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -89,7 +89,10 @@ class Structure:
         """
         paths: list[Path] = []
         told = set(kinds or {})
-        opened = frozenset(path for path in lists if not {_spell(path), str(path[-1])} & told)
+        objects = GROUPED if any(isinstance(as_kind(kind), Boxes) for kind in (kinds or {}).values()) else frozenset()
+        opened = frozenset(
+            path for path in lists if not {_spell(path), str(path[-1])} & told and str(path[-1]) not in objects
+        )
         _walk(sample, (), paths.append, opened=opened)
         values = [_at(sample, path) for path in paths]
         if not paths:
@@ -105,9 +108,9 @@ class Structure:
         found, doubts = find_kinds(seen, kinds or {})
         leaves = []
         for name, path, value, form in zip(names, paths, values, forms, strict=True):
-            if found[name].held != form.kind or isinstance(found[name], TAKES_LISTS):
+            if found[name] != WORDS[form.kind]:
                 form = form_as(name, found[name], value)
-            empty = _no_objects(form, value) if found[name].group else None
+            empty = _no_objects(form, value, found[name]) if found[name].group else None
             leaves.append(Leaf(name, path, form, found[name], empty))
         by_path = dict(zip(paths, names, strict=True))
         return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened), doubts)
@@ -151,9 +154,11 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
+        uniform: of the fields whose samples were looked at for it, whether they have one shape.
     """
 
     structure: Structure
+    uniform: Mapping[str, bool] = {}  # never changed
 
 
 NO_SAMPLE = Structure([], ())
@@ -284,9 +289,9 @@ def _find(sample: Any, leaf: Leaf) -> Any:
         raise TypeError(f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}") from None
 
 
-def _no_objects(form: Form, value: Any) -> Any:
+def _no_objects(form: Form, value: Any, kind: Kind) -> Any:
     """The value of a field with a row per object in a sample that has no object."""
-    return convert("", form, value)[:0] if form.kind == "array" else []
+    return convert("", form, value, kind)[:0] if form.kind == "array" else []
 
 
 def _spell(path: Path) -> str:

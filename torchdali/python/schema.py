@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..batch import Held
-from ..fields import resolve_names
+from ..checks import resolve
 from ..kinds import (
     ARRAY,
     ENCODED,
@@ -70,7 +70,7 @@ def find_kinds(seen: Sequence[Seen], told: Mapping[str, AnyKind]) -> tuple[dict[
         ValueError: `told` names no field, or several.
     """
     names = {one.name: one for one in seen}
-    given = {name: told_kind(kind, names[name].held) for name, kind in resolve_names(told, list(names)).items()}
+    given = {name: told_kind(kind, names[name].held) for name, kind in resolve(told, list(names), "kinds").items()}
     shown = {one.name: kind for one in seen if (kind := typed(one.value)) is not None}
     kinds = {one.name: given.get(one.name) or shown.get(one.name) or WORDS[one.held] for one in seen}
     doubts = {one.name: doubt for one in seen if (doubt := _doubt(one, seen, kinds, {*given, *shown})) is not None}
@@ -107,7 +107,7 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
         return None
     shape = tuple(getattr(value, "shape", ()))
     if kind == IMAGE:
-        if 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
+        if shape and 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
             return Doubt(f"{list(shape)} beside an image: a mask, or a grey image?", "values")
         return None
     if kind != ARRAY or len(shape) < 2:
@@ -115,7 +115,11 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
     sizes = {size for other in others if (size := _size(other.value)) is not None}
     if shape[-2:] in sizes:
         return Doubt(f"its last two dimensions {list(shape[-2:])} are those of the image: a mask?")
-    return Doubt(f"{list(shape)} beside an image: boxes?") if len(shape) == 2 and shape[1] == 4 else None
+    return (
+        Doubt(f"{list(shape)} beside an image: boxes, and of which format?")
+        if len(shape) == 2 and shape[1] == 4
+        else None
+    )
 
 
 def _matters(kind: Kind) -> Literal["values", "moves"]:
@@ -150,6 +154,8 @@ def _group(seen: Sequence[Seen], kinds: dict[str, Kind], doubts: dict[str, Doubt
         if boxes is None or kind.group or isinstance(kind, (Boxes, Image, Video)):
             continue
         group = kinds[boxes.name].group
+        if isinstance(one.value, (list, tuple)) and str(one.key) in GROUPED and one.name not in told:
+            kind = kinds[one.name] = ARRAY if np.asarray(one.value).dtype.kind in "biuf" else kind
         rows = len(one.value) if hasattr(one.value, "__len__") and np.ndim(one.value) else None
         if isinstance(kind, (Points, Polygons)) or (rows is not None and str(one.key) in GROUPED and _fits(kind, one)):
             if kind == ARRAY and str(one.key) == "masks":

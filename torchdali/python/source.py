@@ -53,6 +53,8 @@ class PythonSource(Source):
         self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
         self._kinds = {name: as_kind(kind) for name, kind in (kinds or {}).items()}
+        self._told = frozenset(self.ragged)  # the fields of which it is told whether they are ragged
+        self._looks = True  # a batch's type depends on it
         self._first: list[int] = []  # the samples that a pass begins with, to be described
         self._description: Description | None = None
         self._pools: Pools | None = None
@@ -89,16 +91,18 @@ class PythonSource(Source):
             raise ValueError(
                 f"{type(self).__name__} ends where it ends, and its last batch is not filled: leave pad_last out"
             )
-        if self.endless and options.on_bad_sample != "raise":
+        if self.endless and options.on_bad_sample == "substitute":
             raise ValueError(
-                f"{type(self).__name__} has no other sample to take by its index: leave on_bad_sample out, "
-                "and let the code that makes the samples choose"
+                f"{type(self).__name__} has no other sample to take by its index: write on_bad_sample='skip', which "
+                "leaves out what can't be decoded or transformed, or let the code that makes the samples choose"
             )
         bound = copy.copy(self)
         bound._warned = set()
         if options.kinds is not None:
             bound._kinds = {**self._kinds, **{name: as_kind(kind) for name, kind in options.kinds.items()}}
             bound._description = None
+        bound._told = self._told.union(options.ragged, options.uniform)
+        bound._looks = options.output != "list" and options.collate_fn is None
         transformed = options.transform is not None or self.transform is not None
         bound.collating = Collating.of(options, transformed or not self.collates)
         if bound.collating is not None:
@@ -244,6 +248,14 @@ class PythonSource(Source):
         if kind.held in ("array", "image") and name not in self.ragged:
             return None
         return kind.held == "number"
+
+    def settled(self, name: str) -> bool:
+        """Whether a field leaves as one tensor: as `uniform` says, else as some samples show it.
+
+        Samples of an iterable or a callback, which can't be looked at out of turn, have one shape unless it is told.
+        """
+        known = self.uniform(name)
+        return self.description.uniform.get(name, True) if known is None else known
 
     @property
     def doubts(self) -> dict[str, Doubt]:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column, Held, Objects
-from ..kinds import Array, Boxes, Kind, Mask, Points
+from ..kinds import Array, Boxes, Image, Kind, Mask, Points, Video
 from ..pillow import is_image_file
 from ..signature import Form, kind_of
 
@@ -47,7 +47,7 @@ def form_as(name: str, told: Kind, value: Any) -> Form:
         FieldTypeError: it can't have it.
     """
     kind = told.held
-    pixels = _as_pixels(value, grey=True) if kind == "image" else None
+    pixels = _as_pixels(value, grey=True, told=told) if kind == "image" else None
     if pixels is not None:
         return Form.of(kind, pixels)
     if kind == "array" and (isinstance(value, (bytes, bytearray, memoryview, np.ndarray)) or torch.is_tensor(value)):
@@ -88,13 +88,13 @@ def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
         ):
             return value
     elif kind == "image":
-        pixels = _as_pixels(value, grey=form.channels != 3)
+        pixels = _as_pixels(value, form.channels != 3, told)
         if pixels is not None:
-            if pixels.shape[2] == form.channels:
+            if form.fits(pixels):
                 return pixels
             raise form.error(name, Form.of("image", pixels))
     elif isinstance(value, (bytes, bytearray, memoryview, np.ndarray, torch.Tensor)) or _is_picture(value):
-        array = _as_array(value)
+        array = _as_frames(value, told) if isinstance(told, Video) else _as_array(value)
         found = Form.of("array", array)
         if found == (BYTES if kind == "encoded" else form):
             return array
@@ -172,22 +172,39 @@ def _as_array(value: Any, told: Kind | None = None) -> Any:
     return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else np.asarray(value)
 
 
-def _as_pixels(value: Any, grey: bool) -> NDArray[np.uint8] | None:
-    """Convert an image to uint8 [H, W, C]; None for other values.
+def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any] | None:
+    """Convert an image to [H, W, C]; None for other values.
 
     Args:
-        value: a PIL image, an array [H, W, C], or a tensor [C, H, W].
+        value: a PIL image, an array [H, W, C], or a tensor [C, H, W]; of uint8, or any real dtype where it is told.
         grey: a grey PIL image stays grey; otherwise it becomes RGB.
+        told: the kind of the field.
     """
+    image = told if isinstance(told, Image) else None
     if _is_picture(value):
+        if image is not None and image.mode != "RGB":
+            pixels = np.array(value.convert("L") if image.mode == "L" else value)
+            return pixels.reshape(value.height, value.width, -1)
         if value.mode in _NUMBERS:
             return None
         keep = value.mode == "RGB" or (value.mode == "L" and grey)
         return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
-    if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 3:
-        array: NDArray[np.uint8] = value.permute(1, 2, 0).contiguous().cpu().numpy()
+    if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
+        return None
+    tensor = isinstance(value, torch.Tensor)
+    array: NDArray[Any] = _as_array(value)
+    if array.dtype != np.uint8 and (image is None or array.dtype.kind not in "uif"):
+        return None
+    first = tensor if image is None or image.layout is None else image.layout == "CHW"
+    array = array.transpose(1, 2, 0) if first else array
+    # torch warns of memory that is not writable.
+    return np.ascontiguousarray(array) if array.flags.writeable else array.copy()
+
+
+def _as_frames(value: Any, told: Video) -> Any:
+    """Convert a clip to [F, H, W, C]."""
+    array = _as_array(value)
+    if np.ndim(array) != 4:
         return array
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3:
-        # torch warns of memory that is not writable.
-        return np.ascontiguousarray(value) if value.flags.writeable else value.copy()
-    return None
+    first = isinstance(value, torch.Tensor) if told.layout is None else told.layout == "FCHW"
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if first else array

@@ -34,6 +34,7 @@ from .sharpness import RandomAdjustSharpness
 from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
+from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
     "JPEG",
@@ -41,6 +42,7 @@ __all__ = [
     "AugMix",
     "AutoAugment",
     "CenterCrop",
+    "CenterCrop3d",
     "ClampBoundingBoxes",
     "ClampKeyPoints",
     "ColorJitter",
@@ -67,6 +69,8 @@ __all__ = [
     "RandomChannelPermutation",
     "RandomChoice",
     "RandomCrop",
+    "RandomCrop3d",
+    "RandomDepthFlip",
     "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",

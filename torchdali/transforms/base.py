@@ -153,6 +153,9 @@ class Mover(Transform):
     A subclass draws params, and `moves` says what they mean; the forms of the moves belong to the kinds of fields.
     """
 
+    dims: ClassVar[int] = 2
+    """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
+
     @property
     def needs_boxes(self) -> bool:
         """`make_params` needs the boxes: it is called with a third argument, `Ragged` float [T, 4], xyxy in pixels."""
