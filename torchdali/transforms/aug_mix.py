@@ -109,9 +109,9 @@ class AugMix(Operations):
 
     def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
         self.check_bytes(ops.dtype_of(image))
-        mixed = image * params["own"]
+        mixed = image * ops.beside(params["own"])
         for i in range(int(self.mixture_width)):
-            mixed = mixed + self.turns(ops, image, params, self._turns(i)) * params[f"weight{i}"]
+            mixed = mixed + self.turns(ops, image, params, self._turns(i)) * ops.beside(params[f"weight{i}"])
         # It is cut off, as in torchvision, and never above 255 but by rounding.
         return ops.cast(ops.math.floor(mixed), dtype=ops.as_dtype(torch.uint8))
 

@@ -164,6 +164,7 @@ class Tone(Operation):
 
     def transform(self, ops: Ops, image: Any, own: Any, grey: Any, mean: Any) -> Any:
         dtype = ops.dtype_of(image)
+        own, grey, mean = ops.beside(own), ops.beside(grey), ops.beside(mean)
         if ops.channels_of(image) == 1:  # it has no saturation
             alone = own * (grey == 0.0) + (grey != 0.0) * 1.0
             return adjust.settled(ops, image * alone + ops.reductions.mean(image) * mean, dtype)
@@ -206,7 +207,7 @@ class Bits(Operation):
         return {"threshold": threshold, "mask": (256 - 2 ** (8 - kept)).astype(np.uint8)}
 
     def transform(self, ops: Ops, image: Any, threshold: Any, mask: Any) -> Any:
-        return solarized(ops, image, threshold, ops.dtype_of(image)) & mask
+        return solarized(ops, image, threshold, ops.dtype_of(image)) & ops.beside(mask)
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()
@@ -230,7 +231,7 @@ class SolarizeAdd(Operation):
         return {"add": strength.astype(np.float32)}
 
     def transform(self, ops: Ops, image: Any, add: Any) -> Any:
-        return adjust.settled(ops, image + (image < 128) * add, ops.dtype_of(image))
+        return adjust.settled(ops, image + (image < 128) * ops.beside(add), ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         return torch.where(image < 128, (image.to(torch.int16) + int(strength)).clamp_(0, 255).to(torch.uint8), image)
