@@ -1,11 +1,10 @@
-"""Functions on typed samples: the fields that they see and return, the kinds of new ones, and single samples in torch."""
+"""Functions on typed samples: what they see and return, the kinds of new fields, and single samples in torch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import nvidia.dali.experimental.dynamic as ndd
 import pytest
 import torch
 from torchvision import tv_tensors
@@ -82,11 +81,23 @@ def test_all_fields_are_seen_by_their_names():
     seen: list[dict[str, Any]] = []
 
     def look(sample, rand):
-        seen.append({name: value if isinstance(value, list) else np.asarray(value) for name, value in sample.items() if
-                     name in ("caption", "number", "target.outlines")})
+        seen.append(
+            {
+                name: value if isinstance(value, list) else np.asarray(value)
+                for name, value in sample.items()
+                if name in ("caption", "number", "target.outlines")
+            }
+        )
         assert list(sample) and set(sample) == {
-            "image", "ids", "target.boxes", "target.labels", "target.keypoints", "target.masks", "target.outlines",
-            "caption", "number",
+            "image",
+            "ids",
+            "target.boxes",
+            "target.labels",
+            "target.keypoints",
+            "target.masks",
+            "target.outlines",
+            "caption",
+            "number",
         }
         return sample
 
@@ -109,7 +120,8 @@ def test_a_function_that_changes_nothing_changes_nothing(before, after, function
 
 def test_two_functions_and_steps_between():
     assert_same_stream(
-        lambda: make([*BEFORE, *AFTER]), lambda: make([same, *BEFORE, as_lists, AFTER[0], same, *AFTER[1:]], prefetch_factor=0)
+        lambda: make([*BEFORE, *AFTER]),
+        lambda: make([same, *BEFORE, as_lists, AFTER[0], same, *AFTER[1:]], prefetch_factor=0),
     )
 
 

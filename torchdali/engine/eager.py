@@ -15,6 +15,7 @@ from .fetch import Fetcher
 from .program import Argument, Program, layout_of
 from .work import Work
 
+
 class Eager:
     """Runs the device part of a plan.
 
