@@ -140,6 +140,8 @@ class Plan(Chain):
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
+            if step.moves_alone and any(scene.pixels and scene.annotations for scene in self.host.scenes.values()):
+                raise ValueError(step.moves_alone)
             needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
             if needed and needed not in {kind.word for kind in self.kinds.values()}:
                 raise ValueError(

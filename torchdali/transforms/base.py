@@ -103,6 +103,11 @@ class Transform:
         """It moves pixels, and `drawn_moves` says how: masks, boxes and the like beside images move too."""
         return False
 
+    @property
+    def moves_alone(self) -> str:
+        """It moves pixels as nothing beside them can be moved: the sentence of the error; "": it does not."""
+        return ""
+
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         """Give the moves of a batch, for what lies in its pictures.
 
