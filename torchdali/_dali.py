@@ -121,6 +121,10 @@ class Ops:
 
         return {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}.get(name, types.INTERP_NN)
 
+    def beside(self, value: Any) -> Any:
+        """Numbers of each sample, for arithmetic with images: DALI does not mix a GPU's batches with the CPU's."""
+        return value.gpu() if self.device == "gpu" and hasattr(value, "gpu") else value
+
     def as_dtype(self, dtype: torch.dtype) -> Any:
         """DALI's word for a torch dtype."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
 from ..formats.image import check_header, check_orientation, make_readable
-from ..kinds import Image, Mask, Volume
+from ..kinds import Image, Mask, Polygons, Volume
 from ..moves import Sizes
 from ..order import Rows, Step
 from ..pillow import decode_mask, transcode
@@ -25,7 +25,7 @@ from ..source import Failed, Lent, Pass, Source
 from ..state import Position
 from .decode import decode_value
 from .hostpass import FieldSizes
-from .masks import move_masks
+from .masks import move_masks, move_outlines
 from .plan import Plan
 from .work import Work
 
@@ -153,6 +153,9 @@ class Fetcher:
         for name in plan.inputs:
             if isinstance(plan.kinds[name], (Mask, Volume)):
                 work.columns[name] = move_masks(plan, name, work.columns[name], drawn, self.max_pixels)
+        for name in plan.beside:
+            if isinstance(plan.kinds[name], Polygons):
+                work.columns[name] = move_outlines(plan, name, work.columns[name], drawn)
 
 
 def _extent(image: NDArray[Any]) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ class HostStage:
             if not plan.any_functions or name not in plan.inputs or self._is_output(name, work) or kind.held == "number"
         ]
         ours = {key for name in plan.kinds for key in (name, *plan.leaves_as(name))}
-        names += [name for name in work.outputs if name not in ours]
+        names += [name for name in (*work.outputs, *work.lists) if name not in ours]
         batch: dict[str, Any] = {}  # the work has all of it or none: a field may fail after others
         for name in names:
             if plan.views and plan.viewed(name):
@@ -93,7 +93,7 @@ class HostStage:
             else:
                 batch[name] = self._make(work, name, name, plan, shared)
         work.batch = batch
-        work.outputs, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, Drawn(), []
+        work.outputs, work.lists, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, {}, Drawn(), []
 
     def _is_output(self, name: str, work: Work) -> bool:
         return any(key in work.outputs for key in (name, *self.plan.leaves_as(name)))

@@ -130,6 +130,16 @@ class HostPass:
                     columns[name] = to_fractions(Ragged.of(columns[name]), sizes).split()
         return columns
 
+    def shown(self, drawn: Drawn) -> Drawn:
+        """Where the samples stand once masks and outlines have made their moves, as functions see them."""
+        begin = {name: drawn.sizes.get(self.lead(self.scenes[name])) for name in drawn.moves}
+        return replace(
+            drawn,
+            moves={name: [] for name in drawn.moves},
+            begin={name: sizes for name, sizes in begin.items() if sizes is not None},
+            kept={},
+        )
+
     def lead(self, scene: Scene) -> str:
         """The field whose sizes are the scene's: its first picture, else its first mask or volume."""
         return next(iter((*scene.pixels, *scene.masks, *scene.volumes)), "")

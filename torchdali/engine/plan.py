@@ -42,6 +42,7 @@ class Plan(Chain):
         encoded: those of them whose files DALI decodes.
         decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
+        beside: the fields that functions see as lists.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
@@ -92,6 +93,9 @@ class Plan(Chain):
         others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
         self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        seen = {*self.inputs, *self.pixels}
+        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
+        self.beside = self.beside if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -132,16 +136,10 @@ class Plan(Chain):
         steps = [step for chain in self.chains for step in chain.steps]
         spatial = any(kind.spatial for kind in self.kinds.values())
         filters = [step for step in steps if isinstance(step, (Filter, Convert))]
-        beside = [name for scene in self.host.scenes.values() if scene.pixels for name in scene.annotations]
         for step in steps:
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
-            if step.images_only and beside:
-                raise ValueError(
-                    f"{name} acts on images only, as in torchvision, and {beside[0]!r} lies in one: write "
-                    f"kinds={{{beside[0]!r}: 'array'}} for a field that stays as it is"
-                )
             needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
             if needed and needed not in {kind.word for kind in self.kinds.values()}:
                 raise ValueError(
@@ -313,7 +311,7 @@ class Plan(Chain):
             begin: the samples as they were read.
         """
         drawn = self.host.draw(self, self.first_run, rand, begin)
-        views = [] if self.functions else self.draw_views(rand, drawn)
+        views = [] if self.functions else self.draw_views(rand, self.host.shown(drawn) if self.any_functions else drawn)
         if self.fused:
             self._fuse(begin, drawn, views)
         return drawn, views

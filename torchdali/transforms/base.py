@@ -103,11 +103,6 @@ class Transform:
         """It moves pixels, and `drawn_moves` says how: masks, boxes and the like beside images move too."""
         return False
 
-    @property
-    def images_only(self) -> bool:
-        """It moves pixels in a way that no mask or box can follow, so it is refused beside them."""
-        return False
-
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         """Give the moves of a batch, for what lies in its pictures.
 
@@ -175,7 +170,9 @@ class Mover(Transform):
     dims: ClassVar[int] = 2
     """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
 
-    moving = True
+    @property
+    def moving(self) -> bool:
+        return True
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         return self.moves(params)
