@@ -20,6 +20,7 @@ import torchvision
 from PIL import Image
 from torch.utils.data import Dataset
 
+from tests.kind_words import words
 from torchdali import DataLoader, FieldTypeError, FileDataset, ImageFolder, InMemoryDataset, MapDataset
 from torchdali.fingerprint import digest
 
@@ -118,7 +119,7 @@ def test_labels_are_the_targets(zoo: Path) -> None:
     dataset = ImageFolder(zoo, fields=("label", "index"))
     columns = dataset.read(np.arange(len(dataset)))
     assert columns["label"].tolist() == dataset.targets and columns["label"].dtype == np.int64
-    assert dataset.kinds == {"label": "number", "index": "number"}
+    assert words(dataset.kinds) == {"label": "number", "index": "number"}
 
 
 def test_image_folder_refuses(zoo: Path, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_fields_in_any_order(zoo: Path) -> None:
     dataset = ImageFolder(zoo, fields=fields)
     columns = dataset.read(np.array([4, 0]))
     assert tuple(columns) == dataset.fields == fields
-    assert dataset.kinds == {
+    assert words(dataset.kinds) == {
         "path": "object", "valid": "number", "label": "number", "image": "encoded", "index": "number",
     }  # fmt: skip
     assert columns["path"] == [dataset.samples[4][0], dataset.samples[0][0]]
@@ -247,7 +248,7 @@ LABELS: list[tuple[Any, str, Any]] = [
 def test_labels(zoo: Path) -> None:
     for labels, kind, expected in LABELS:
         dataset = FileDataset([zoo / "top.png"] * 2, labels=labels, fields=("label",))
-        assert dataset.kinds["label"] == kind, labels
+        assert dataset.kinds["label"].word == kind, labels
         (label,) = dataset[1]
         if isinstance(expected, torch.Tensor):
             assert torch.equal(label, expected) and label.dtype == expected.dtype and not label.requires_grad
@@ -281,7 +282,7 @@ def test_file_dataset_refuses(zoo: Path) -> None:
 
 def kind(values: Any) -> tuple[str, bool]:
     dataset = InMemoryDataset(x=values)
-    return dataset.kinds["x"], dataset.uniform("x")
+    return dataset.kinds["x"].word, dataset.uniform("x")
 
 
 def test_kinds_are_seen_from_the_values() -> None:
@@ -593,3 +594,36 @@ def test_a_dataset_that_forgets_its_fields_is_told_so():
     for ask in (lambda: Forgetful().fields, lambda: Forgetful()[0], lambda: DataLoader(Forgetful(), 2)):
         with pytest.raises(TypeError, match=r"Forgetful has no fields yet: call _set_fields\(fields, kinds\) in its"):
             ask()
+
+
+# Kinds that are told
+
+
+def test_kinds_of_columns_in_memory() -> None:
+    from torchdali import kinds as K
+
+    masks = np.random.default_rng(0).integers(0, 5, (3, 6, 9)).astype(np.uint8)
+    dataset = InMemoryDataset(
+        image=np.stack([picture(i) for i in range(3)]), mask=masks, file=[png(mask) for mask in masks],
+        flat=np.zeros((3, 6, 9, 1), np.uint8), boxes=[[[1, 2, 3, 4]], [], [[0, 0, 5, 5], [1, 1, 2, 2]]],
+        points=[[], [[1, 2, 1]], []], raw=[b"a", b"b", b"c"],
+        kinds={
+            "mask": "mask", "file": K.Mask(fill=9), "flat": "array", "boxes": K.Boxes("xywh"), "points": "points",
+            "raw": "object",
+        },
+    )  # fmt: skip
+    assert dataset.kinds == {
+        "image": K.IMAGE, "mask": K.MASK, "file": K.Mask(fill=9, encoded=True), "flat": K.ARRAY,
+        "boxes": K.Boxes("xywh"), "points": K.Points(), "raw": K.OBJECT,
+    }  # fmt: skip
+    columns = dataset.read(np.array([1, 2]))
+    assert [value.shape for value in columns["boxes"]] == [(0, 4), (2, 4)] and columns["boxes"][0].dtype == np.float32
+    assert [value.shape for value in columns["points"]] == [(1, 3), (0, 3)] and columns["raw"] == [b"b", b"c"]
+    for told, message in {
+        "image": "kinds must fit the values, got 'image' for 'x', which holds str",
+        "boxes": "kinds must fit the values, got 'boxes' for 'x', which holds str",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            InMemoryDataset(x=["a", "b"], kinds={"x": told})
+    with pytest.raises(TypeError, match=r"kinds must be a dict such as .* got list: for a column of this name"):
+        InMemoryDataset(x=[1], kinds=[1])

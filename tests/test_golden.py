@@ -174,12 +174,52 @@ class Files:
             decode=lambda value: {"label": int(bytes(value))},
         )
 
+    @cached_property
+    def several_files(self) -> td.FileDataset:
+        (self.root / "texts").mkdir()
+        for i in range(N):
+            (self.root / "texts" / f"{i:03d}.txt").write_text("x" * (i * 3 + 1))
+        return td.FileDataset(
+            {"image": sorted(self.octets.glob("*/*")), "label": sorted((self.root / "texts").glob("*"))},
+            fields=["label", "index", "valid"],
+            convert={"label": len},
+        )
+
+    @cached_property
+    def side_by_side(self) -> td.Zip:
+        return td.Zip(self.numbers, td.InMemoryDataset(weight=np.arange(N) * 5))
+
+    @cached_property
+    def rows(self) -> td.NumpyDataset:
+        np.savez(self.root / "rows.npz", x=np.arange(N * 2).reshape(N, 2), label=np.arange(N) * 3)
+        return td.NumpyDataset(self.root / "rows.npz", fields=["x", "label", "index", "valid"])
+
+    @cached_property
+    def tokens(self) -> td.TokenWindows:
+        (np.arange(N * 4 + 3) * 7 % 251).astype(np.uint16).tofile(self.root / "tokens.bin")
+        return td.TokenWindows(self.root / "tokens.bin", 4, fields=["tokens", "index", "valid"])
+
+    @cached_property
+    def coco(self) -> td.CocoDataset:
+        images = [{"id": 100 - i, "file_name": path.name} for i, path in enumerate(sorted(self.octets.glob("*/*")))]
+        objects = [
+            {"image_id": 100 - i, "category_id": k, "bbox": [k, i, 5, 6]} for i in range(N) for k in range(i % 3)
+        ]
+        (self.root / "coco.json").write_text(json.dumps({"images": images, "annotations": objects}))
+        for image in images:
+            (self.root / image["file_name"]).touch()
+        fields = ["target.boxes", "target.labels", "target.image_id", "index", "valid"]
+        return td.CocoDataset(self.root, self.root / "coco.json", fields)
+
     def native(self, **options: Any) -> td.readers.File:
         fields = options.pop("fields", ["image", "label", "index"])
         return td.readers.File(file_root=self.octets, fields=fields, kinds={"image": "array"}, **options)
 
 
-DATASETS = ["numbers", "files", "tar", "arrays", "tfrecord", "recordio", "lmdb"]
+DATASETS = [
+    "numbers", "files", "tar", "arrays", "tfrecord", "recordio", "lmdb", "several_files", "side_by_side", "rows",
+    "tokens", "coco",
+]  # fmt: skip
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import pytorch_lightning
 import torch
 from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities import CombinedLoader
+from torchvision.transforms import v2
 
 import torchdali as td
 import torchdali.lightning
@@ -143,6 +144,23 @@ def test_resume_with(options, client, folder, tmp_path):
     every = 3 if "val_check_interval" in options else 1
     per_validation = options.get("limit_val_batches", STEPS)
     assert len(read(tmp_path / "fresh", ("val",))) == 2 * every * per_validation
+
+
+def test_mixed_batches_of_training_resume(folder, tmp_path):
+    def make():
+        data = module(folder)
+        data.batch_transform = v2.MixUp(num_classes=2)
+        return {"datamodule": data}
+
+    fresh = sweep(tmp_path, make, steps=STEPS, names=["2"])
+    assert ids(fresh) == expected_ids(folder)
+    fit({"datamodule": module(folder)}, tmp_path / "plain")
+    plain = read(tmp_path / "plain")
+    assert all(one["pixels"] != other["pixels"] for one, other in zip(fresh[:-1], plain[:-1], strict=True))
+    stages = ("val",)
+    assert [s["pixels"] for s in read(tmp_path / "fresh", stages)] == [
+        s["pixels"] for s in read(tmp_path / "plain", stages)
+    ]
 
 
 def test_the_other_package(folder, tmp_path):

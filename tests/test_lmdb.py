@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali.datasets.lmdb import LMDBDataset
 from torchdali.formats import caffe
 from torchdali.formats.lmdb import check_lmdb
@@ -120,7 +121,7 @@ def loader(path, arguments=None, **changes):
 
 def test_caffe_is_equal_to_dalis_reader(images, folder):
     dataset = LMDBDataset(images, fields=("image", "label", "key", "index"))
-    assert len(dataset) == 22 and dataset.kinds["image"] == "encoded" and dataset.kinds["label"] == "number"
+    assert len(dataset) == 22 and dataset.kinds["image"].word == "encoded" and dataset.kinds["label"].word == "number"
     columns = dataset.read(np.arange(22)[::-1])
     for i, image, label in zip(columns["index"], columns["image"], columns["label"], strict=True):
         expected, target = (output[i] for output in theirs_of_caffe(images))
@@ -146,7 +147,7 @@ def test_caffe_pixels(tmp_path):
         [Datum(**shape, data=PIXELS.tobytes(), label=-i, encoded=False).SerializeToString() for i in range(3)],
     )
     dataset = LMDBDataset(path)
-    assert dataset.kinds["image"] == "image"
+    assert dataset.kinds["image"].word == "image"
     columns = dataset.read(np.arange(3))
     for image, expected in zip(columns["image"], theirs("Caffe", path, 3)[0], strict=True):
         np.testing.assert_array_equal(image, expected)
@@ -156,7 +157,7 @@ def test_caffe_pixels(tmp_path):
     path = write(tmp_path / "chw", [Datum(**shape, data=planes.tobytes(), label=1).SerializeToString()])
     np.testing.assert_array_equal(LMDBDataset(path, layout="CHW").read(np.array([0]))["image"][0], PIXELS)
     array = LMDBDataset(path, layout="CHW", kinds={"image": "array"})
-    assert array.kinds["image"] == "array" and array.read(np.array([0]))["image"][0].shape == (5, 4, 3)
+    assert array.kinds["image"].word == "array" and array.read(np.array([0]))["image"][0].shape == (5, 4, 3)
     with loader(path, {"layout": "CHW"}) as batches:
         image, _ = next(iter(batches))
     np.testing.assert_array_equal(image.data[0].permute(1, 2, 0).numpy(), PIXELS)
@@ -183,7 +184,7 @@ def test_caffe2_is_equal_to_dalis_reader(tmp_path):
                 np.testing.assert_array_equal(columns["image"][i], image)
                 np.testing.assert_array_equal(np.atleast_1d(columns["label"][i]), label_)
                 assert columns["label"][i].dtype == (np.int64 if label_.dtype == np.int32 else label_.dtype)
-            assert dataset.kinds == {
+            assert words(dataset.kinds) == {
                 "image": "encoded" if images[0].data_type == 4 else "image",
                 "label": "number" if number == 0 else "array",
             }
@@ -217,8 +218,8 @@ def test_raw_values(tmp_path):
     columns = dataset.read(np.array([2, 0, 1]))
     assert [key.encode("utf-8", "surrogateescape") for key in columns["key"]] == [keys[2], keys[1], keys[0]]
     assert [value.tobytes() for value in columns["value"]] == [b"", b"two", b"one"]
-    assert columns["path"][1] == f"{path}/data.mdb#a" and dataset.kinds["value"] == "array"
-    assert LMDBDataset(path, "raw", kinds={"value": "encoded"}).kinds["value"] == "encoded"
+    assert columns["path"][1] == f"{path}/data.mdb#a" and dataset.kinds["value"].word == "array"
+    assert LMDBDataset(path, "raw", kinds={"value": "encoded"}).kinds["value"].word == "encoded"
 
 
 def decode_dict(value):
@@ -234,12 +235,12 @@ def decode_tuple(value):
 def test_values_with_a_function_of_ones_own(tmp_path):
     path = write(tmp_path / "raw", [b"%d" % i for i in range(4)])
     dataset = LMDBDataset(path, "raw", decode=decode_dict)
-    assert dataset.kinds == {"image": "encoded", "x": "array", "n": "number", "name": "object"}
+    assert words(dataset.kinds) == {"image": "encoded", "x": "array", "n": "number", "name": "object"}
     columns = dataset.read(np.array([3, 1]))
     assert columns["image"][0].tobytes() == b"jpeg3" and columns["n"].tolist() == [3, 1]
     assert columns["x"][1].tolist() == [[1] * 3] * 2 and columns["name"] == ["n3", "n1"]
     pair = LMDBDataset(path, "raw", ("index", "data", "key", "half"), decode=decode_tuple)
-    assert pair.kinds["data"] == "array" and pair.kinds["half"] == "number"
+    assert pair.kinds["data"].word == "array" and pair.kinds["half"].word == "number"
     columns = pickle.loads(pickle.dumps(pair)).read(np.array([3]))
     assert (
         columns["data"][0].tolist() == [0, 1, 2]
@@ -491,7 +492,7 @@ def test_damaged_values_are_named(tmp_path, format, value, message):
     with pytest.raises(ValueError, match=rf"db/data.mdb#00000001: .*{message}"):
         dataset.read(np.arange(2))
     # A damaged first one does not hide what the others are.
-    assert LMDBDataset(write(tmp_path / "late", [bad, good]), format).kinds["image"] == "encoded"
+    assert LMDBDataset(write(tmp_path / "late", [bad, good]), format).kinds["image"].word == "encoded"
     with pytest.raises(ValueError, match=message):
         LMDBDataset(write(tmp_path / "all", [bad]), format)
 
@@ -546,7 +547,7 @@ def test_messages_are_parsed_as_protobuf_does(data):
         ({"decode": len}, ValueError, 'decode is for format="raw"'),
         ({"fields": ("image", "value")}, ValueError, "fields must be different ones of image, label"),
         ({"kinds": {"label": "array"}}, ValueError, "the kind of 'label' must be number, got 'array'"),
-        ({"kinds": {"image": "image"}}, ValueError, "must be encoded or array"),
+        ({"kinds": {"image": "number"}}, ValueError, "must be encoded or array"),
         ({"kinds": {"x": "image"}}, ValueError, "kinds must be of the fields image, label"),
     ],
 )

@@ -283,8 +283,23 @@ def test_collating() -> None:
     with make(Detections(), 3, collate_fn=list, output="tuple") as loader:
         (samples,) = loader
     assert [sample.name for sample in samples] == ["image 0", "image 1", "image 2"]
-    with pytest.raises(ValueError, match=r"batches are put together by the loader: .*write transform=.*output=f"):
-        make(td.InMemoryDataset(x=[1]), 3, collate_fn=list, output="tuple")
+    with make(td.InMemoryDataset(x=[1, 2, 3]), 3, collate_fn=list, output="tuple") as loader:
+        assert list(loader) == [[(1,), (2,), (3,)]]
+
+
+@row("MixUp, CutMix or timm's `Mixup` in the training loop or in `collate_fn=`")
+def test_mixing() -> None:
+    data = td.InMemoryDataset(image=np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3), np.uint8), label=range(8))
+
+    def stream(state: Any = None) -> list[Any]:
+        mix = v2.RandomChoice([v2.MixUp(num_classes=8), v2.CutMix(num_classes=8)])
+        loader = make(data, 2, transform=T.ToDtype(torch.float32, scale=True), batch_transform=mix, output="tuple")
+        if state is not None:
+            loader.seek(*state)
+        return list(loader)
+
+    whole, rest = stream(), stream((0, 2))
+    assert all(map(torch.equal, whole[2] + whole[3], rest[0] + rest[1])) and whole[0][1].shape == (2, 8)
 
 
 @row("`batch_size=None`")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali.datasets.numpy import NumpyDataset
 from torchdali.formats.npy import as_npy
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, garble_file, truncate_file
@@ -64,7 +65,7 @@ def test_files_labels_and_fields(folder):
     columns = dataset.read(np.array([2, 0]))
     assert columns["label"].tolist() == [2, 0] and columns["path"] == [str(files[2]), str(files[0])]
     np.testing.assert_array_equal(columns["array"][0], array_of(10))
-    assert NumpyDataset(files, labels=list("abcdefghijklm")).kinds == {"array": "array", "label": "object"}
+    assert words(NumpyDataset(files, labels=list("abcdefghijklm")).kinds) == {"array": "array", "label": "object"}
     assert NumpyDataset(f"{folder}/part1/*.npy").paths == [str(path) for path in files_of(folder / "part1")]
     assert len(NumpyDataset(files[0])) == 1
     assert pickle.loads(pickle.dumps(dataset)).read(np.array([2]))["label"].tolist() == [2]
@@ -218,6 +219,70 @@ def test_remote_files(place, folder):  # noqa: F811
             np.testing.assert_array_equal(one, other)
     with pytest.raises(FileNotFoundError):
         NumpyDataset([f"{address}/none.npy"], storage_options=options)
+
+
+# Arrays in memory, and in one file
+
+
+def rows(**changes: np.ndarray) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(13, 2, 3)).astype(np.float32)
+    return {"x": x, "image": np.zeros((13, 4, 5, 3), np.uint8), "y": np.arange(13), **changes}
+
+
+def test_a_dict_of_arrays(tmp_path):
+    arrays = rows()
+    np.save(tmp_path / "x.npy", arrays["x"])
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for paths in (arrays, {**arrays, "x": mapped}, {**arrays, "x": torch.from_numpy(arrays["x"])}):
+        dataset = NumpyDataset(paths, labels=[f"row {i}" for i in range(13)])
+        assert dataset.fields == ("x", "image", "y", "label") and len(dataset) == 13 and not dataset.blocking
+        assert [str(kind) for kind in dataset.kinds.values()] == ["array", "array", "number", "object"]
+        assert dataset.uniform("x") and dataset.dtype("x") == np.float32 and dataset.path(0) is None
+        columns = dataset.read(np.array([5, 0]))
+        np.testing.assert_array_equal(columns["x"], arrays["x"][[5, 0]])
+        assert columns["y"].tolist() == [5, 0] and columns["label"] == ["row 5", "row 0"]
+    told = NumpyDataset(arrays, ["image", "y", "index"], kinds={"image": "image"})
+    assert told.kinds["image"] == td.kinds.IMAGE
+    images, y, index = next(iter(td.DataLoader(told, batch_size=4, device="cpu")))
+    assert images.shape == (4, 3, 4, 5) and torch.equal(y, index)
+    one = NumpyDataset(arrays).fingerprint()
+    assert one == NumpyDataset(rows()).fingerprint() != NumpyDataset(rows(y=np.arange(13) + 1)).fingerprint()
+
+
+def test_a_npz_file(tmp_path):
+    np.savez(tmp_path / "train.npz", x_test=np.zeros(3), **rows())
+    with pytest.raises(
+        ValueError, match=r"arrays must be of one length, at least 1, got {.*'x_test': 3.*: choose some by"
+    ):
+        NumpyDataset(tmp_path / "train.npz")
+    dataset = NumpyDataset(tmp_path / "train.npz", ["x", "y", "index"])
+    assert dataset.fields == ("x", "y", "index") and pickle.loads(pickle.dumps(dataset)).read(np.array([2]))["y"] == [2]
+    assert dataset.fingerprint() == NumpyDataset({name: rows()[name] for name in ("x", "y")}).fingerprint()
+    np.savez(tmp_path / "objects.npz", x=np.array([{}], object))
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+        NumpyDataset(tmp_path / "objects.npz")
+    with pytest.raises(FileNotFoundError):
+        NumpyDataset(tmp_path / "none.npz")
+
+    def loader(**changes):
+        return td.DataLoader(dataset, **{"batch_size": 4, "shuffle": True, "seed": 5, "device": "cpu", **changes})
+
+    for x, y, index in loader():
+        np.testing.assert_array_equal(x, rows()["x"][index.numpy()])
+        assert torch.equal(y, index)
+    assert_resumes_exactly(loader)
+    ranks = lambda: [loader(batch_size=2, rank=r, world_size=2) for r in range(2)]  # noqa: E731
+    assert_same_stream(loader, ranks, steps=False)
+
+
+def test_what_is_no_array():
+    for value, got in [("a", "str"), (np.array(3.0), "float64"), (np.array(["a"]), "<U1"), ([1, 2], "list")]:
+        with pytest.raises(TypeError, match=f"arrays of numbers with a row per sample, got {got}.* for 'x'"):
+            NumpyDataset({"x": value})
+    with pytest.raises(ValueError, match="labels must be one for each row, got 1 for 13 rows"):
+        NumpyDataset(rows(), labels=[1])
+    with pytest.raises(ValueError, match="kinds must be of the fields x, image, y, got 'mask'"):
+        NumpyDataset(rows(), kinds={"mask": "mask"})
 
 
 # Through the loader

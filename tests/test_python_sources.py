@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali import transforms as T
 from torchdali.batch import Padded
 from torchdali.errors import FieldTypeError, LoaderTimeoutError, StateMismatchError
@@ -137,7 +138,7 @@ def test_fields_are_known_without_a_loader():
     random.seed(1)
     expected = random.random()
     random.seed(1)
-    assert source.fields == ("image", "label") and source.kinds == {"image": "encoded", "label": "number"}
+    assert source.fields == ("image", "label") and words(source.kinds) == {"image": "encoded", "label": "number"}
     assert source.uniform("label") and source.inline and random.random() == expected
     with loader(source, transform=T.Resize((4, 4))) as one:
         assert next(iter(one))[1].shape == (4,)
@@ -769,7 +770,7 @@ def picture_or_none(index):
 def test_kinds_overrule_the_guess(num_workers):
     kinds = {"mask": "array", "id": "object", "data": "object"}
     with loader(td.PythonDataset(AsText(), kinds=kinds), num_workers, shuffle=False) as one:
-        assert one.source.kinds == {"data": "object", "mask": "array", "id": "object"}
+        assert words(one.source.kinds) == {"data": "object", "mask": "array", "id": "object"}
         batch = next(iter(one))
         assert batch["id"] == [0, 1, 2, 3] and batch["mask"].shape == (4, 4, 5, 3)
         assert batch["data"] == [b"x", b"xx", b"xxx", b"xxxx"]

@@ -29,6 +29,7 @@ DRAWS: dict[str, Draw] = {
     "bernoulli": lambda rand: rand.bernoulli(0.3),
     "choice": lambda rand: rand.choice(["a", "b", "c"]),
     "weighted choice": lambda rand: rand.choice(5, p=[1, 2, 3, 4, 5]),
+    "beta": lambda rand: rand.beta(0.4, 2, shape=2),
     "permutations": lambda rand: rand.permutations(6),
     "words": lambda rand: rand.words((2, 2)),
 }
@@ -195,6 +196,19 @@ def test_integers_of_one_argument_and_of_one_value() -> None:
     assert np.all(many(n=100).integers(5, 6) == 5)
 
 
+@pytest.mark.parametrize(("a", "b"), [(0.1, 0.1), (0.4, 0.4), (1, 1), (2, 5), (0.2, 30)])
+def test_beta(a: float, b: float) -> None:
+    values = many(5).beta(a, b)
+    assert values.dtype == np.float32 and values.min() >= 0 and values.max() <= 1
+    # Below a half: above it, float32 rounds many values to 1 where `b` is small.
+    low, law = values[values < 0.5].astype(np.float64), stats.beta(a, b)
+    assert stats.binomtest(len(low), N, law.cdf(0.5)).pvalue > SIGNIFICANCE
+    assert stats.kstest(low, lambda x: law.cdf(x) / law.cdf(0.5)).pvalue > SIGNIFICANCE
+    for wrong in ((0, 1), (1, -1)):
+        with pytest.raises(ValueError, match="beta needs positive numbers"):
+            many(n=2).beta(*wrong)
+
+
 @pytest.mark.parametrize("p", [0.001, 0.3, 0.5, 0.99])
 def test_bernoulli(p: float) -> None:
     values = many(4).bernoulli(p)
@@ -346,8 +360,11 @@ def test_no_key_is_renumbered():
         "READER_SHARDS": 0x4EAE,
         "CHILD": 0xC41D,
         "STEP": 0x57E9,
+        "VIEW": 0x51EE,
+        "SCENE": 0x5CE2,
         "STREAM": 0x57EA,
         "COLLATE": 0xC011,
+        "BATCH": 0xBA7C,
         "TORCH": 0x70C4,
         "NUMPY": 0x70C5,
         "GLOBAL": 0x70C6,

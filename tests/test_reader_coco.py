@@ -116,7 +116,7 @@ def where(doc: dict, number: int = 0) -> int:
 
 def read(reader, **options) -> list[tuple]:
     """Its samples by a loader, without padding; images as their bytes."""
-    reader.kinds["image"] = "array"
+    reader.kinds["image"] = td.kinds.ARRAY
     loader = td.DataLoader(reader, batch_size=4, device="cpu", **options)
     return [sample for batch in loader for sample in rows(batch)]
 

@@ -105,7 +105,7 @@ def test_which_fields_there_are(make):
     samples = read(everything, batch_size=5)
     assert [int(sample[0]) for sample in samples] == [int(sample[4]) for sample in samples] == list(range(N))
     assert samples[3][3] == text(3)
-    assert everything.kinds["words"] == "object" and everything.kinds["number"] == "number"
+    assert everything.kinds["words"].word == "object" and everything.kinds["number"].word == "number"
 
 
 def test_offset_and_duration(make, folder):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali import readers
 from torchdali.errors import ReaderError
 from torchdali.readers.native import reader_state
@@ -282,7 +283,7 @@ def test_tfrecord_with_dalis_features(write):
     reader = readers.TFRecord(
         path=sorted(root.glob("*.tfrecord")), features=features, fields=("image", "label", "boxes")
     )
-    assert reader.kinds == {"image": "encoded", "label": "number", "boxes": "array"}
+    assert words(reader.kinds) == {"image": "encoded", "label": "number", "boxes": "array"}
     assert [int(label) for _, label, _ in reader] == list(range(N))
     with pytest.raises(TypeError, match="DALI's features do not pickle"):
         pickle.dumps(reader)

@@ -84,7 +84,7 @@ def test_contents_alone(case):
 def test_contents_in_a_loader(case):
     """The fields behind the image, and the image itself as bytes."""
     reader = case.make()
-    bytes_too = {name: "array" for name, kind in reader.kinds.items() if kind == "encoded"}
+    bytes_too = {name: "array" for name, kind in reader.kinds.items() if kind.word == "encoded"}
     loader = td.DataLoader(case.make(kinds=bytes_too), batch_size=5, device="cpu")
     got = [key(sample) for batch in loader for sample in rows(batch)]
     assert got == [key(sample) for sample in case.samples]
@@ -133,7 +133,7 @@ def test_two_epochs_are_right(case, world_size, shuffle):
 
 
 def as_bytes(case: Case) -> dict[str, str]:
-    return {name: "array" for name, kind in case.make().kinds.items() if kind == "encoded"}
+    return {name: "array" for name, kind in case.make().kinds.items() if kind.word == "encoded"}
 
 
 @pytest.mark.slow

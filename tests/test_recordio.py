@@ -96,7 +96,7 @@ def loader(paths, arguments=None, **changes):
 
 def test_everything_comes_back(small):
     dataset = RecordIODataset(small, fields=("id", "image", "label", "path"))
-    assert len(dataset) == 7 and dataset.kinds["image"] == "encoded" and dataset.kinds["label"] == "number"
+    assert len(dataset) == 7 and dataset.kinds["image"].word == "encoded" and dataset.kinds["label"].word == "number"
     order = np.random.default_rng(1).permutation(7)
     columns = dataset.read(order)
     assert columns["id"].tolist() == order.tolist() and columns["id"].dtype == np.int64
@@ -123,7 +123,7 @@ def test_labels_of_any_number(tmp_path):
     labels = [[1.0, 2.0, 3.0], [4.0], [5.0] * 6]
     path = write(tmp_path / "a.rec", [image_record(label, b"x") for label in labels])
     dataset = RecordIODataset(path)
-    assert dataset.kinds["label"] == "array" and not dataset.uniform("label")
+    assert dataset.kinds["label"].word == "array" and not dataset.uniform("label")
     assert [label.tolist() for label in dataset.read(np.arange(3))["label"]] == labels
     mixed = write(
         tmp_path / "b.rec", [image_record(7.0, b"x"), image_record([1.0, 2.0], b"x"), image_record([3.0], b"x")]
@@ -133,7 +133,7 @@ def test_labels_of_any_number(tmp_path):
     assert RecordIODataset(mixed).read(np.array([0, 2]))["label"].tolist() == [7, 3]
     arrays = RecordIODataset(mixed, kinds={"label": "array", "image": "array"})
     assert [label.tolist() for label in arrays.read(np.arange(3))["label"]] == [[7], [1, 2], [3]]
-    assert arrays.kinds["image"] == "array"
+    assert arrays.kinds["image"].word == "array"
 
 
 @given(st.lists(st.lists(st.sampled_from([MAGIC, b"abcd", b"x", b"", MAGIC[:2]]), max_size=8), min_size=1, max_size=6))

@@ -88,14 +88,17 @@ def test_pictures_of_numbers_keep_them(mode, dtype, values, num_workers):
     assert batch.shape == (3, 2, 3) and batch[:, 0, 0].tolist() == pytest.approx(values)
 
 
-def test_masks_stay_as_they_are():
+def test_masks_stay_as_they_are_where_it_is_told():
     classes = np.arange(256, dtype=np.uint8).reshape(16, 16)
     palette = Image.fromarray(classes).convert("P")
     palette.putdata(classes.ravel().tolist())
     mask = tv_tensors.Mask(torch.from_numpy(classes)[None])
     picture = Image.new("RGB", (16, 16))
     ((images, one, other, plain),) = values_of(
-        [(picture, palette, mask, classes)], batch_size=1, transform=T.Resize((7, 7))
+        [(picture, palette, mask, classes)],
+        batch_size=1,
+        transform=T.Resize((7, 7)),
+        kinds={f"field{number}": "array" for number in (1, 2, 3)},
     )
     assert images.shape == (1, 3, 7, 7)
     assert all(np.array_equal(found[0].squeeze(), classes) for found in (one, other, plain))
@@ -208,6 +211,10 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
 ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
     "tuples stay tuples": (lambda i: (i, "a"), (torch.arange(3), ["a"] * 3)),
     "strings are a list, in a NamedTuple too": (lambda i: Point(i, "s"), Point(torch.arange(3), ["s"] * 3)),
+    "arrays of several shapes": (
+        lambda i: torch.full((i,), i),
+        td.Padded(torch.tensor([[0, 0], [1, 0], [2, 2]]), torch.tensor([[0], [1], [2]])),
+    ),
     "bytes": (lambda i: bytes([i, 7]), torch.tensor([[0, 7], [1, 7], [2, 7]], dtype=torch.uint8)),
     "a complex number": (lambda i: i * 1j, torch.arange(3) * torch.tensor(1j, dtype=torch.complex128)),
     "None": (lambda i: {"v": None, "x": i}, {"v": [None] * 3, "x": torch.arange(3)}),

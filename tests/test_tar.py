@@ -24,6 +24,7 @@ from PIL import Image
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali import transforms as T
 from torchdali.datasets.tar import TarDataset
 from torchdali.formats import tar as tar_format
@@ -105,7 +106,7 @@ def test_contents(shards):
         kinds={"photo": "array"},
     )  # fmt: skip
     assert len(dataset) == 23 and len(dataset.shards) == 3 and dataset.skipped == 0 and dataset.blocking
-    assert dataset.kinds == {
+    assert words(dataset.kinds) == {
         "photo": "array", "n": "number", "text": "object", "meta": "object", "x": "array", "raw": "array",
         "key": "object", "path": "object",
     }  # fmt: skip
@@ -123,9 +124,44 @@ def test_contents(shards):
         assert columns["path"][row] == dataset.path(i) == f"{dataset.shards[i // 9]}#{wanted['__key__']}"
 
 
+def tokens(text):
+    """Something like a tokenizer: code points, of one dtype and any number."""
+    return [ord(letter) for letter in text]
+
+
+def test_functions_of_parts(shards):
+    dataset = TarDataset(
+        shards, ["jpg", "txt", "json", "npy", "cls"],
+        convert={"txt": tokens, "json": lambda meta: meta["n"], "npy": np.sum, "label": "class {}".format},
+    )  # fmt: skip
+    assert [kind.held for kind in dataset.kinds.values()] == ["encoded", "array", "number", "number", "object"]
+    columns = dataset.read(np.array([12, 3]))
+    assert [row.tolist() for row in columns["txt"]] == [tokens("text 12 ä"), tokens("text 3 ä")]
+    assert columns["json"].tolist() == [12, 3] and columns["npy"].tolist() == [12, 18]
+    assert columns["label"] == ["class 2", "class 3"]
+    assert not dataset.uniform("txt") and dataset.uniform("npy")
+    told = TarDataset(shards, ["txt"], convert={"txt": tokens}, kinds={"txt": "object"})
+    assert told.kinds["txt"].held == "object"
+    with pytest.raises(ValueError, match="convert must be of the fields text, got 'txt'"):
+        TarDataset(shards, ["txt"], ["text"], convert={"txt": tokens})
+    with pytest.raises(ValueError, match="convert is for fields without images, got 'image': write transform="):
+        TarDataset(shards, ["jpg"], convert={"image": tokens})
+
+    def loader(**changes):
+        return td.DataLoader(
+            TarDataset(shards, ["jpg", "txt", "cls"], convert={"txt": tokens}),
+            **{"batch_size": 4, "shuffle": True, "seed": 3, "device": "cpu", "transform": T.CenterCrop(16), **changes},
+        )
+
+    for _, text, label in loader():
+        for row, size, number in zip(text.data, text.sizes, label, strict=True):
+            assert "".join(map(chr, row[: size[0]])).startswith("text") and chr(row[size[0] - 3]) == str(number.item())
+    assert_resumes_exactly(loader)
+
+
 def test_defaults(shards):
     dataset = TarDataset(shards, ["jpg;jpeg;png", "cls"])
-    assert dataset.fields == ("image", "label") and dataset.kinds == {"image": "encoded", "label": "number"}
+    assert dataset.fields == ("image", "label") and words(dataset.kinds) == {"image": "encoded", "label": "number"}
     image, label = dataset[5]
     np.testing.assert_array_equal(image.permute(1, 2, 0), np.asarray(Image.open(io.BytesIO(SAMPLES[5]["jpg"]))))
     assert label.item() == 5 and dataset.uniform("label") and not dataset.uniform("image")
@@ -179,10 +215,11 @@ def test_wrong_arguments(shards, tmp_path):
         TarDataset(shards, ["jpg", "png"])
     with pytest.raises(ValueError, match="kinds must be of the fields image, label, got 'jpg'"):
         TarDataset(shards, ["jpg", "cls"], kinds={"jpg": "array"})
+    assert TarDataset(shards, ["jpg", "cls"], kinds={"image": "image"}).kinds["image"] == td.kinds.ENCODED  # files
     with pytest.raises(
-        ValueError, match="the kind of 'jpg' must be one of encoded, array, number, object, got 'image'"
+        ValueError, match="the kind of 'cls' must be one of encoded, array, number, object, got 'image'"
     ):
-        TarDataset(shards, ["jpg", "cls"], kinds={"image": "image"})
+        TarDataset(shards, ["jpg", "cls"], kinds={"label": "image"})
     with pytest.raises(ValueError, match="alternatives must be of one kind, got jpg;npy"):
         TarDataset(shards, ["jpg;npy"])
     with pytest.raises(ValueError, match="missing must be one of error, skip, got 'drop'"):

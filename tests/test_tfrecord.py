@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tfrecord import TFRecordWriter, example_pb2
 
 import torchdali as td
+from tests.kind_words import words
 from torchdali.datasets.tfrecord import TFRecordDataset
 from torchdali.formats import records, tfrecord
 from torchdali.formats.example import parse_example
@@ -106,7 +107,7 @@ def loader(paths, features=IMAGES, fields=("image", "label"), arguments=None, **
 def test_everything_comes_back(file):
     dataset = TFRecordDataset(file, FEATURES, kinds={"data": "array"})
     assert dataset.fields == ("data", "label", "box", "ids") and len(dataset) == 9
-    assert dataset.kinds == {"data": "array", "label": "number", "box": "array", "ids": "array"}
+    assert words(dataset.kinds) == {"data": "array", "label": "number", "box": "array", "ids": "array"}
     assert [dataset.uniform(name) for name in dataset.fields] == [False, True, True, False]
     order = np.random.default_rng(0).permutation(9)
     columns = dataset.read(order)
@@ -129,7 +130,7 @@ def test_shapes_kinds_and_names(file, tmp_path):
         {"names": "t", "number": "n", "other": "o", "index": "index", "path": "path"},
         kinds={"number": "number"},
     )
-    assert dataset.kinds["names"] == "object"
+    assert dataset.kinds["names"].word == "object"
     columns = dataset.read(np.array([1]))
     assert columns["names"] == [["ä", "b"]] and columns["number"].tolist() == [17]
     assert columns["other"][0].shape == (0, 3) and columns["index"].tolist() == [1]
@@ -139,9 +140,26 @@ def test_shapes_kinds_and_names(file, tmp_path):
     assert TFRecordDataset(file, {"box": ("float", (-1, 2))}).read(np.array([0]))["box"][0].shape == (2, 2)
     assert TFRecordDataset(file, FEATURES, ("box", "label")).read(np.array([8]))["label"].tolist() == [5]
     renamed = TFRecordDataset(file, FEATURES, ("jpg", "y", "index", "bbox", "w"))
-    assert renamed.fields == ("jpg", "y", "index", "bbox", "w") and renamed.kinds["jpg"] == "encoded"
+    assert renamed.fields == ("jpg", "y", "index", "bbox", "w") and renamed.kinds["jpg"].word == "encoded"
     text = TFRecordDataset(file, {"data": "bytes"}, kinds={"data": "object"})
     assert text.read(np.array([2]))["data"] == ["abc2abc2"]
+
+
+def test_functions_of_features(file):
+    dataset = TFRecordDataset(
+        file,
+        FEATURES,
+        convert={"data": len, "label": lambda n: np.full(2, n), "ids": sum, "box": list},
+        kinds={"data": "number", "box": "boxes"},
+    )
+    assert [str(kind) for kind in dataset.kinds.values()] == ["number", "array", "boxes", "number"]
+    columns = dataset.read(np.array([5, 2]))
+    assert columns["data"].tolist() == [20, 8] and columns["ids"].tolist() == [1 << 62, (1 << 62) - 1]
+    assert [row.tolist() for row in columns["label"]] == [[2, 2], [-1, -1]]
+    assert [row.tolist() for row in columns["box"]] == [[1, 2.5, -3, 5], [1, 2.5, -3, 2]]
+    assert [dataset.uniform(name) for name in dataset.fields] == [True, False, False, True]
+    text = TFRecordDataset(file, {"data": "bytes"}, convert={"data": lambda value: bytes(value[:3]).decode()})
+    assert text.read(np.array([1, 2]))["data"] == ["abc", "abc"] and text.kinds["data"].held == "object"
 
 
 def test_defaults(tmp_path):

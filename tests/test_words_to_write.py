@@ -40,9 +40,13 @@ def test_a_remote_folder_of_images(root: str) -> None:
         td.ImageFolder(root)
 
 
-def test_several_files_per_sample() -> None:
-    with pytest.raises(TypeError, match="got a dict of 'image', 'mask': for several files per sample, write a dataset"):
-        td.FileDataset({"image": ["a.jpg"], "mask": ["a.png"]})  # type: ignore[arg-type]
+def test_several_files_per_sample(tmp_path: Path) -> None:
+    path = tmp_path / "a.seg"
+    path.touch()
+    with pytest.raises(ValueError, match=r"ending 'seg' does not say .* write kinds={'mask': ...} with .encoded. for"):
+        td.FileDataset({"image": [__file__], "mask": [path]}, kinds={"image": "encoded"})
+    with pytest.raises(TypeError, match=r"got list for 'mask': for lists of files write FileDataset\({\.\.\.}\)"):
+        td.NumpyDataset({"mask": ["a.npy"]})
 
 
 class Preset:

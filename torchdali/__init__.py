@@ -3,9 +3,10 @@
 DALI itself is imported when it is first needed.
 """
 
-from . import readers, transforms
+from . import kinds, readers, transforms
 from .batch import BadSample, Padded
 from .datasets import (
+    CocoDataset,
     FileDataset,
     ImageFolder,
     InMemoryDataset,
@@ -16,11 +17,14 @@ from .datasets import (
     RecordIODataset,
     TarDataset,
     TFRecordDataset,
+    TokenWindows,
+    Zip,
 )
 from .errors import (
     BadSampleError,
     EngineError,
     FieldTypeError,
+    KindError,
     LoaderTimeoutError,
     OpenFilesError,
     PadValueError,
@@ -54,6 +58,7 @@ __all__ = [
     "BadSampleError",
     "BatchInfo",
     "ClassBalancedSampler",
+    "CocoDataset",
     "DataLoader",
     "EngineError",
     "FieldTypeError",
@@ -61,6 +66,7 @@ __all__ = [
     "ImageFolder",
     "InMemoryDataset",
     "IterableSource",
+    "KindError",
     "LMDBDataset",
     "LengthBucketSampler",
     "LoaderTimeoutError",
@@ -83,6 +89,7 @@ __all__ = [
     "StateMismatchError",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
     "TooManyBadSamplesError",
     "TorchDaliError",
     "TorchvisionDataset",
@@ -90,7 +97,9 @@ __all__ = [
     "WeightedSampler",
     "WorkerDiedError",
     "WorkerTimeoutError",
+    "Zip",
     "from_torchvision",
+    "kinds",
     "pack",
     "readers",
     "transforms",

@@ -110,6 +110,7 @@ class Ops:
         self._module = module
         self.device = device  # "cpu" or "gpu"
         self.decoder_device = decoder_device
+        self.frames = False  # what is transformed are clips [F, H, W, C], not images
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
@@ -120,6 +121,10 @@ class Ops:
 
         return {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}.get(name, types.INTERP_NN)
 
+    def beside(self, value: Any) -> Any:
+        """Numbers of each sample, for arithmetic with images: DALI does not mix a GPU's batches with the CPU's."""
+        return value.gpu() if self.device == "gpu" and hasattr(value, "gpu") else value
+
     def as_dtype(self, dtype: torch.dtype) -> Any:
         """DALI's word for a torch dtype."""
         raise NotImplementedError
@@ -128,29 +133,44 @@ class Ops:
         """The element type of a value."""
         raise NotImplementedError
 
+    def channels_of(self, data: Any) -> int:
+        """The size of the last dimension, the same for all samples."""
+        raise NotImplementedError
+
+    def matrix(self, rows: Sequence[Sequence[float]]) -> Any:
+        """A matrix, the same for all samples, as an argument such as `M` of `coord_transform`."""
+        raise NotImplementedError
+
 
 class DynamicOps(Ops):
     """Operators that run when they are called."""
 
     def __init__(self, device: str) -> None:
         super().__init__(dynamic(), device, device)
-        self.seen: list[torch.dtype] = []  # every answer of dtype_of, for a trace of the same code
+        self.seen: list[torch.dtype | int] = []  # every answer of dtype_of and channels_of, for a trace of this code
 
     def as_dtype(self, dtype: torch.dtype) -> Any:
         return getattr(self._module, str(dtype).removeprefix("torch."))
 
     def dtype_of(self, data: Any) -> torch.dtype:
-        return self._remember(torch_dtype(str(data.dtype)))
-
-    def _remember(self, dtype: torch.dtype) -> torch.dtype:
-        self.seen.append(dtype)
+        self.seen.append(dtype := torch_dtype(str(data.dtype)))
         return dtype
+
+    def channels_of(self, data: Any) -> int:
+        found = {shape[-1] for shape in shapes(data)}
+        if len(found) > 1:
+            raise ValueError(f"the images of a batch must have one number of channels, got {sorted(found)}")
+        self.seen.append(channels := found.pop())
+        return channels
+
+    def matrix(self, rows: Sequence[Sequence[float]]) -> Any:
+        return [list(row) for row in rows]
 
 
 class TracedOps(Ops):
-    """Operators that become nodes of a pipeline; their element types are those that an eager run has seen."""
+    """Operators that become nodes of a pipeline; types and channels are those that an eager run has seen."""
 
-    def __init__(self, device: str, seen: Sequence[torch.dtype]) -> None:
+    def __init__(self, device: str, seen: Sequence[torch.dtype | int]) -> None:
         from nvidia.dali import fn
 
         super().__init__(fn, device, "mixed" if device == "gpu" else "cpu")
@@ -167,7 +187,17 @@ class TracedOps(Ops):
         return getattr(dynamic(), str(dtype).removeprefix("torch.")).type_id
 
     def dtype_of(self, data: Any) -> torch.dtype:
-        return next(self._seen)
+        dtype = next(self._seen)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    def channels_of(self, data: Any) -> int:
+        channels = next(self._seen)
+        assert isinstance(channels, int)
+        return channels
+
+    def matrix(self, rows: Sequence[Sequence[float]]) -> Any:
+        return [number for row in rows for number in row]
 
 
 _KINDS = {"u": "uint", "i": "int", "f": "float", "b": "bool"}
@@ -249,6 +279,10 @@ class Output:
     def arrays(self) -> list[NDArray[Any]]:
         """Views of DALI's host memory, one array per sample."""
         return [np.asarray(self.storage[i]) for i in range(len(self.storage))]
+
+    def as_arrays(self) -> list[NDArray[Any]]:
+        """Give the samples on the host: views of host memory, or copies of a GPU's within a session."""
+        return [tensor.cpu().numpy() for tensor in self.tensors()] if self.on_device else self.arrays()
 
     def tensors(self) -> torch.Tensor | list[torch.Tensor]:
         """Give views of DALI's memory: one tensor where the samples are uniform, else one per sample.

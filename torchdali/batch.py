@@ -11,17 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Kind = Literal["encoded", "image", "array", "number", "object"]
-"""The kind of a field.
+Held = Literal["encoded", "image", "array", "number", "object"]
+"""How a column holds a field's values; what they mean is the field's kind (`kinds.Kind`).
 
-    encoded   bytes of an image file, uint8 [n] each; decoded by the loader, it leaves as an image
+    encoded   bytes of a file, uint8 [n] each
     image     uint8 [H, W, C] each
     array     any numeric array each, of one dtype and number of dimensions; ragged ones leave padded
     number    one number per sample; leaves as a tensor [N]
     object    anything else, such as strings; leaves as a list
 """
 
-PIXELS = ("encoded", "image")  # the kinds that transforms act on
 Column = Sequence[Any] | NDArray[Any]  # one value per sample
 Columns = dict[str, Column]
 
@@ -49,31 +48,53 @@ class Collated(Sequence[Any]):
 
     def map(self, function: Callable[[Any], Any]) -> Collated:
         """Apply a function to every value inside the containers of the batch."""
-        return Collated(_map(self.value, function), self._size)
+        return Collated(map_leaves(self.value, function), self._size)
 
     def to(self, device: torch.device) -> Collated:
         """Move every tensor, and every object with a method `to`, to a device."""
         return self.map(lambda leaf: leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf)
 
 
-def _map(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a function to what dicts, lists, tuples and dataclasses hold; they keep their types."""
-    if isinstance(value, torch.Tensor) or callable(getattr(value, "to", None)):
+def map_leaves(value: Any, function: Callable[[Any], Any], whole: tuple[type, ...] = ()) -> Any:
+    """Apply a function to what dicts, lists, tuples and dataclasses hold; they keep their types.
+
+    Args:
+        value: the container.
+        function: is applied to everything else in it.
+        whole: containers that it is applied to as they are.
+    """
+    if isinstance(value, (torch.Tensor, *whole)) or callable(getattr(value, "to", None)):
         return function(value)
     if isinstance(value, tuple):
-        parts = [_map(part, function) for part in value]
+        parts = [map_leaves(part, function, whole) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, (list, Mapping)):
         out: Any = copy.copy(value)
         for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-            out[key] = _map(part, function)
+            out[key] = map_leaves(part, function, whole)
         return out
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         out = copy.copy(value)
         for field in dataclasses.fields(value):
-            object.__setattr__(out, field.name, _map(getattr(value, field.name), function))
+            object.__setattr__(out, field.name, map_leaves(getattr(value, field.name), function, whole))
         return out
     return function(value)
+
+
+def unpadded(data: torch.Tensor, sizes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """Cut the samples out of padded data: views of it.
+
+    Args:
+        data: [N, *largest].
+        sizes: for each sample, the true sizes of the padded dimensions.
+    """
+    before = (slice(None),) * (padded_dims(data.ndim, len(sizes[0]))[0] - 1) if len(sizes) else ()
+    return [row[(*before, *map(slice, size))] for row, size in zip(data, sizes, strict=True)]
+
+
+def padded_dims(ndim: int, count: int) -> range:
+    """Tell which dimensions of a batch are padded: one is the first of the samples', several are the last ones."""
+    return range(1, 2) if count == 1 else range(ndim - count, ndim)
 
 
 class Padded(NamedTuple):
@@ -82,17 +103,29 @@ class Padded(NamedTuple):
     Attributes:
         data: [N, *largest], filled up after each sample's end.
         sizes: [N, d] int64, the true sizes of the d dimensions that are padded: (height, width) for images, which are
-            [N, C, H, W]; all dimensions for other arrays.
+            [N, C, H, W], and videos; the number of rows for boxes and what else has a row per object; all dimensions
+            for other arrays.
     """
 
     data: torch.Tensor
     sizes: torch.Tensor
 
+    def unbind(self) -> list[torch.Tensor]:
+        """Give the samples, each of its true size: views of `data`."""
+        return unpadded(self.data, self.sizes.tolist())
+
+    def __repr__(self) -> str:
+        shape, dtype = list(self.data.shape), str(self.data.dtype).removeprefix("torch.")
+        sizes = self.sizes.tolist()
+        low, high = ([f(column) for column in zip(*sizes, strict=True)] for f in (min, max))
+        span = f"{low} to {high}" if low != high else f"all {low}"
+        return f"Padded({shape} {dtype} on {self.data.device}, sizes {span})"
+
     @property
     def mask(self) -> torch.Tensor:
         """bool [N, *padded dimensions]: True where `data` is a sample's, False where it is padding."""
         dims = self.sizes.shape[1]
-        extents = self.data.shape[-dims:]  # images pad their last two dimensions, arrays all but the first
+        extents = [self.data.shape[dim] for dim in padded_dims(self.data.ndim, dims)]
         mask = torch.ones((len(self.sizes), *extents), dtype=torch.bool, device=self.data.device)
         for dim, extent in enumerate(extents):
             shape = [1] * (dims + 1)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 INT32 = range(-(2**31), 2**31)  # labels that DALI reads unchanged
 
@@ -62,6 +64,42 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def resolve(told: Mapping[str, T], names: Sequence[str], option: str) -> dict[str, T]:
+    """Find the fields that a user names, by their names or by the last parts of these ("boxes" for "target.boxes").
+
+    Args:
+        told: what is told, by name.
+        names: the fields.
+        option: the argument, for messages.
+
+    Raises:
+        ValueError: a name is no field's, or several fields end with it.
+    """
+    found: dict[str, T] = {}
+    for name, value in told.items():
+        fits = [name] if name in names else [one for one in names if last_part(one) == name]
+        if len(fits) > 1:
+            raise ValueError(f"{option} must name one field, and {name!r} may be {' or '.join(fits)}")
+        if not fits:
+            raise ValueError(f"{option} must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
+        found[fits[0]] = value
+    return found
+
+
+def spell_out(told: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Give the whole names of fields that a user names by the last parts of them; others as they are written."""
+    found = []
+    for name in told:
+        fits = [name] if name in names else [one for one in names if last_part(one) == name]
+        found.append(fits[0] if len(fits) == 1 else name)
+    return found
+
+
+def last_part(name: str) -> str:
+    """Give the last part of a field's name: the name of the value in its container."""
+    return name.rpartition(".")[2]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Padded
-from .checks import nearest
+from .checks import last_part, resolve
 from .errors import PadValueError
 from .signature import check_arrays
 
@@ -22,7 +22,8 @@ class Padding:
     """The way in which ragged fields become tensors.
 
     Args:
-        value: the number that fills each sample up to the batch's extent; or a dict of numbers by field, 0 elsewhere.
+        value: the number that fills each sample up to the batch's extent; or a dict of numbers by field, or by the last
+            part of its name, 0 elsewhere.
         multiple: extents are rounded up to a multiple of it.
 
     Raises:
@@ -43,14 +44,13 @@ class Padding:
         """Raise unless the dict's fields are among these.
 
         Raises:
-            PadValueError: one is not.
+            PadValueError: one is not, or it is the last part of several names.
         """
-        known = list(fields)
-        for field in self.value if isinstance(self.value, Mapping) else ():
-            if field not in known:
-                raise PadValueError(
-                    f"pad_value must name fields among {', '.join(known)}, got {field!r}{nearest(field, known)}"
-                )
+        if isinstance(self.value, Mapping):
+            try:
+                resolve(self.value, list(fields), "pad_value")
+            except ValueError as error:
+                raise PadValueError(str(error)) from None
 
     def value_for(self, field: str, dtype: np.dtype[Any] | torch.dtype) -> float:
         """The number that fills up a ragged field.
@@ -58,11 +58,12 @@ class Padding:
         Raises:
             PadValueError: the field's dtype can't hold it.
         """
-        named = isinstance(self.value, Mapping) and field in self.value
-        value = self.value.get(field, 0) if isinstance(self.value, Mapping) else self.value
+        by_field = self.value if isinstance(self.value, Mapping) else {}
+        named = next((name for name in (field, last_part(field)) if name in by_field), None)
+        value = self.value if not isinstance(self.value, Mapping) else 0 if named is None else self.value[named]
         if value and not _holds(dtype, value):
             name = str(dtype).removeprefix("torch.")
-            if named:
+            if named is not None:
                 raise PadValueError(f"pad_value of {field!r} must fit its dtype, {name}, got {value!r}")
             other = "label" if field != "label" else "mask"
             raise PadValueError(
@@ -163,11 +164,16 @@ def collate_arrays(
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:
-    """The batch as plain values: a padded field `x` becomes `x` and `x_sizes`."""
+    """The batch as plain values: a padded field `x` becomes `x` and `x_sizes`, also where `x` has several views."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Padded):
             flat[name], flat[f"{name}_sizes"] = value
+        elif isinstance(value, dict) and any(isinstance(view, Padded) for view in value.values()):
+            flat[name] = {key: view.data for key, view in value.items()}  # of views
+            flat[f"{name}_sizes"] = {key: view.sizes for key, view in value.items()}
+        elif type(value) is list and any(isinstance(view, Padded) for view in value):
+            flat[name], flat[f"{name}_sizes"] = [view.data for view in value], [view.sizes for view in value]
         else:
             flat[name] = value
     return flat

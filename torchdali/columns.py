@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .batch import Column, Kind
+from .batch import Column, Held
 from .signature import NUMERIC, check_arrays, is_number
 
 
-def as_column(name: str, values: Any) -> tuple[Column, Kind]:
+def as_column(name: str, values: Any) -> tuple[Column, Held]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
     Raises:
@@ -42,13 +42,20 @@ def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def writable(column: Column) -> Column:
-    """Give a column of arrays in memory that can be written: DALI copies any other, and slowly, one by one."""
+    """Give a column of arrays in memory that can be written, each in one piece.
+
+    DALI copies what can't be written, and slowly, one by one; it refuses what isn't in one piece, as a flipped mask.
+    """
     if isinstance(column, np.ndarray):
         return column if column.flags.writeable else column.copy()
-    return [value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value for value in column]
+    return [value if _plain(value) else value.copy() for value in column]
 
 
-def same_shape(column: Column, kind: Kind) -> bool:
+def _plain(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) or (value.flags.writeable and value.flags.c_contiguous)
+
+
+def same_shape(column: Column, kind: Held) -> bool:
     """Tell whether all values of a column have one shape; image files have none before they are decoded."""
     if isinstance(column, np.ndarray):
         return True

@@ -49,6 +49,10 @@ class TransformError(TorchDaliError, TypeError):
     """A transform returned something that can't become a batch."""
 
 
+class KindError(TorchDaliError, ValueError):
+    """The kind of a field is in doubt, and a transform depends on it: `kinds=` says it."""
+
+
 class FieldTypeError(TorchDaliError, TypeError):
     """A value differs from the others of its field: in kind, dtype, number of dimensions or of channels.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .batch import Column, Columns, Kind
+from .batch import Column, Columns, Held
+from .kinds import NUMBER, OBJECT, AnyKind, Kind, as_kind, tell
 
-BESIDE: dict[str, Kind] = {"index": "number", "path": "object", "valid": "number"}
+BESIDE: dict[str, Kind] = {"index": NUMBER, "path": OBJECT, "valid": NUMBER}
 """Fields that any loader adds on request: they are not part of the data."""
 
 ALWAYS: dict[str, Kind] = {name: kind for name, kind in BESIDE.items() if name != "path"}
@@ -29,7 +30,7 @@ class Fields(NamedTuple):
     kinds: dict[str, Kind]
 
     @classmethod
-    def choose(cls, names: Sequence[str], known: Mapping[str, Kind]) -> Fields:
+    def choose(cls, names: Sequence[str], known: Mapping[str, AnyKind]) -> Fields:
         """Choose fields among a source's own and `BESIDE`.
 
         Args:
@@ -44,7 +45,7 @@ class Fields(NamedTuple):
         possible = {**known, **BESIDE}
         if isinstance(names, str) or not names or _repeats(names) or not set(names) <= set(possible):
             raise ValueError(f"fields must be different ones of {', '.join(possible)}, got {names!r}")
-        return cls(tuple(names), {name: possible[name] for name in names})
+        return cls(tuple(names), {name: as_kind(possible[name]) for name in names})
 
     def fill(
         self,
@@ -69,6 +70,21 @@ class Fields(NamedTuple):
         return {name: columns[name] if name in columns else beside[name]() for name in self.names}
 
 
+def nest(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Put fields into a sample's form: those named "target.boxes", "target.labels" become one dict, in its first place.
+
+    The names in it may have dots again.
+    """
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        *places, last = name.split(".")
+        inner = parts
+        for place in places:
+            inner = inner.setdefault(place, {})
+        inner[last] = value
+    return tuple(parts.values())
+
+
 def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str] = BESIDE) -> list[str]:
     """Give the user's names for a source's parts, in the parts' order, without the other fields among them.
 
@@ -89,7 +105,7 @@ def name_parts(fields: Sequence[str], parts: Sequence[str], beside: Iterable[str
     return names
 
 
-def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
+def check_kinds(kinds: Mapping[str, AnyKind], names: Iterable[str]) -> None:
     """Check that the argument `kinds` names only fields that a source has.
 
     Raises:
@@ -100,15 +116,18 @@ def check_kinds(kinds: Mapping[str, Kind], names: Iterable[str]) -> None:
         raise ValueError(f"kinds must be of the fields {', '.join(known)}, got {unknown[0]!r}")
 
 
-def check_kind(name: str, given: Kind | None, natural: Kind, possible: Sequence[Kind]) -> Kind:
-    """Give the kind of a field: the given one, or without one the natural one.
+def check_kind(name: str, given: AnyKind | None, natural: Held, possible: Sequence[Held]) -> Held:
+    """Tell how a field's column holds its values: as the given kind does, or without one as it naturally would.
 
     Raises:
         ValueError: the field can't have the given kind.
     """
-    if given is not None and given not in possible:
+    if given is None:
+        return natural
+    kind = tell(given, natural)
+    if kind.held not in possible:
         raise ValueError(f"the kind of {name!r} must be {' or '.join(possible)}, got {given!r}")
-    return given or natural
+    return kind.held
 
 
 def _repeats(names: Sequence[str]) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 
-from .batch import BadSample, Collated, Padded
+from .batch import BadSample, Collated, map_leaves
 from .engine.run import Run
 from .errors import TooManyBadSamplesError, forget_frames, let_through
+from .forming import Forming
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
@@ -47,7 +48,7 @@ class OpenPass:
         start: where it begins.
         move: tells the loader where the stream stands.
         loaded: gives the place of a state that was loaded after the pass began; None: there is none.
-        form: puts a batch's fields into the user's form.
+        form: makes what the user gets of a batch's fields.
         state: gives the loader's state at a position, which goes into each batch; None: none does.
         bad_samples: the loader's list, to be continued.
         most_bad: the number of bad samples that the pass may meet; None: any number.
@@ -62,7 +63,7 @@ class OpenPass:
     start: Position
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
-    form: Callable[[dict[str, Any]], Any]
+    form: Forming
     state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
     most_bad: int | None
@@ -145,23 +146,34 @@ class LoaderIterator:
             error, work.error, work.failed = work.error, None, None
             raise error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
-        if opened.pin:
-            batch = {name: _pinned(value) for name, value in batch.items()}
+        if opened.pin and not opened.form.calls:
+            batch = _mapped(batch, _pinned)
         _hand_over(batch)
+        marked = "valid" in batch
+        # Before the position moves: where a function of the user raises, the batch was not handed over.
+        formed = opened.form(batch, work)
+        if opened.pin and opened.form.calls:
+            formed = map_leaves(formed, _pinned)
+        if opened.state is not None:
+            self._put_state(formed, opened.state(self._position))
         opened.move(self._position)
         if self._told is not None:
             last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step
-            unmarked = "valid" not in batch and not work.valid.all()
+            unmarked = not marked and not work.valid.all()
             rows = 0 if opened.ends_unseen or opened.padded else step.end.samples_seen - step.start.samples_seen
             tell_batch(self._told, last, unmarked, rows, opened.ranks)
         for text in work.warnings:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-        formed = opened.form(batch)
-        if opened.state is not None:
-            if STATE in formed:
-                raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
-            formed[STATE] = opened.state(self._position)
         return formed
+
+    @staticmethod
+    def _put_state(formed: Any, state: dict[str, Any]) -> None:
+        """Put the state that belongs to a batch beside it."""
+        if not isinstance(formed, MutableMapping):
+            raise TypeError(f"with_state=True needs a batch that is a dict, got {type(formed).__name__}")
+        if STATE in formed:
+            raise ValueError(f"with_state=True needs the key {STATE!r} for the state: give the field another name")
+        formed[STATE] = state
 
     def _count_bad(self, opened: OpenPass, bad: list[BadSample]) -> None:
         """Count bad samples, each once.
@@ -231,24 +243,23 @@ def _pull(opened: OpenPass) -> Any:
         return error
 
 
+def _mapped(batch: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
+    """Apply a function to all tensors of a batch, wherever they are in it."""
+    return {
+        name: value.map(function) if isinstance(value, Collated) else map_leaves(value, function)
+        for name, value in batch.items()
+    }
+
+
 def _pinned(value: Any) -> Any:
-    if isinstance(value, Padded):
-        return Padded(*map(_pinned, value))
-    if isinstance(value, Collated):
-        return value.map(_pinned)
     pin = isinstance(value, torch.Tensor) and not value.is_cuda and torch.cuda.is_available()
     return value.pin_memory() if pin else value
 
 
 def _hand_over(batch: dict[str, Any]) -> None:
     """On a GPU, tell the allocator that the consumer's stream uses the tensors.  Their data is complete already."""
-    for value in batch.values():
-        if isinstance(value, Collated):
-            if torch.cuda.is_available():
-                value.map(_record)
-            continue
-        for tensor in value if isinstance(value, Padded) else (value,):
-            _record(tensor)
+    if torch.cuda.is_available():
+        _mapped(batch, _record)
 
 
 def _record(value: Any) -> Any:

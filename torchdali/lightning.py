@@ -55,7 +55,14 @@ def _find_base() -> type:
 
 
 _Base: Any = _find_base()
-_OWN = {"batch_size", "transform", "shuffle", "sampler", "drop_last"}  # of training; other datasets have their own
+_OWN = {
+    "batch_size",
+    "transform",
+    "batch_transform",
+    "shuffle",
+    "sampler",
+    "drop_last",
+}  # of training; other datasets have their own
 _OPTIONS = {*Options.names()} - _OWN
 
 
@@ -109,6 +116,7 @@ class DataModule(_Base):  # type: ignore[misc]
         val_batch_size: that of the other datasets; None: `batch_size`.
         transform: for training: a transform, a list of them, or a function `f(sample, rand)`.
         val_transform: for the other datasets.
+        batch_transform: for batches of training, such as MixUp.
         shuffle: shuffle the training data, anew for each epoch; None: all but those with an order of their own.  Not
             where the Trainer has `overfit_batches`.
         sampler: the order of the training data instead.
@@ -136,6 +144,7 @@ class DataModule(_Base):  # type: ignore[misc]
         val_batch_size: int | None = None,
         transform: Transform | Compose | list[Transform | Compose] | Callable[..., Any] | None = None,
         val_transform: Transform | Compose | list[Transform | Compose] | Callable[..., Any] | None = None,
+        batch_transform: Callable[..., Any] | None = None,
         shuffle: bool | None = None,
         sampler: Iterable[int] | None = None,
         drop_last: bool = False,
@@ -148,7 +157,7 @@ class DataModule(_Base):  # type: ignore[misc]
         self.options = options  # jsonargparse finds their types where a loader is made of them
         self.train, self.val, self.test, self.predict = train, val, test, predict
         self.batch_size, self.val_batch_size = batch_size, val_batch_size
-        self.transform, self.val_transform = transform, val_transform
+        self.transform, self.val_transform, self.batch_transform = transform, val_transform, batch_transform
         self.shuffle, self.sampler, self.drop_last = shuffle, sampler, drop_last
         self._made: dict[str, _Made] = {}
         self._restored: dict[str, Any] = {}
@@ -202,6 +211,7 @@ class DataModule(_Base):  # type: ignore[misc]
             **self.options,
             "batch_size": batch_size,
             "transform": self.transform if training else self.val_transform,
+            "batch_transform": self.batch_transform if training else None,
             "shuffle": self.shuffle if own_order else False,
             "sampler": self.sampler if own_order else None,
             "drop_last": self.drop_last and training,

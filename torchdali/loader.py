@@ -16,18 +16,22 @@ from ._dali import check_process
 from .agreement import check_agreement
 from .attribute import Attribute, fixed
 from .batch import BadSample
-from .checks import integer
+from .batch_function import BatchFunction
+from .checks import integer, spell_out
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .errors import StateMismatchError
+from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
+from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Epoch, Order, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
+from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .trainers.asking import overfitting_asks, trainer_asks
@@ -55,6 +59,11 @@ class DataLoader:
             may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
+        batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
+            It gets the batch as it would be handed out, f(batch); a parameter `rand` gets a `rand.BatchRand`, and one
+            that needs several arguments beside it gets the batch's parts, f(*batch).  It is called in the caller's
+            thread, after `collate_fn`, with all global generators (this GPU's too) seeded by (seed, rank, epoch,
+            position) and put back.  Its result is handed out as it is.
         seed: of order and augmentations; the same on all ranks.
         drop_last: leave out what does not fill a global batch.  Otherwise the last one is split evenly over the ranks.
         pad_last: fill the last batch with repeated rows, which the field `valid` marks False.
@@ -66,7 +75,9 @@ class DataLoader:
         process_group: the data-parallel process group, instead of `mesh`.
         engine: "eager", "pipeline", "debug" (in the caller's thread, synchronous), or "auto".
         output: "tuple" (in the order of the dataset's fields; ragged fields as `Padded`) or "dict" (plain values, a
-            ragged field `x` with its `x_sizes`).
+            ragged field `x` with its `x_sizes`); "list": each part of the sample as a list of the samples' parts, as in
+            `tuple(zip(*samples))`, with tensors of their true sizes: what torchvision's detection models take.  Or a
+            function of the batch's fields, a dict, that returns any form.
         on_bad_sample: "raise"; "skip": the batch is smaller, and where all its samples are bad, another one takes the
             first one's place; "substitute": another sample takes its place; or a function of a `BadSample` that returns
             one of these or an index.  Each bad sample counts as seen, so steps and positions stay as they are.
@@ -75,12 +86,16 @@ class DataLoader:
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
         timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
-        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others).  It
-            must fit the dtype of each field that may be ragged.
+        pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
+            by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
+            dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
         ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
-            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
-            and the first batch for what a function makes.
+            tensor (samples of different shapes are then an error), by their names or the last parts of them.  Otherwise
+            the dataset and the transforms say it, for Python code some samples that are spread over the dataset, and
+            for what a function makes the first batch.
+        kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word
+            such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
@@ -91,9 +106,11 @@ class DataLoader:
         batch_sampler: the batches instead of `batch_size`, `shuffle`, `sampler` and `drop_last`: an iterable of lists
             of indices, drawn as `sampler` is.  Ranks take whole batches in turn.
         generator: its `initial_seed()` is the seed, unless `seed` is given.
-        collate_fn: makes a batch of a list of samples of a dataset or iterable of Python code.  It is called in the
-            worker, with all generators seeded by (seed, epoch, place of the batch).  Its result is handed over as it
-            is; with device="cuda" the tensors in it are moved there.  No `transform` can follow it.
+        collate_fn: makes a batch of a list of samples, with all global generators seeded by (seed, epoch, place of the
+            batch); its result is handed over as it is.  Samples of Python code without a `transform` go to it as they
+            are, in the worker, and with device="cuda" the tensors in its result are moved there.  All others are
+            decoded and transformed first, and it is called in the caller's thread: samples have their own form, with
+            tensors on the loader's device (views of the batch), numbers and objects.
         worker_init_fn, multiprocessing_context, persistent_workers: as in torch; None is a fork server.
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
             dumps, keywords of loads); None: cloudpickle, which shares large tensors.
@@ -124,6 +141,7 @@ class DataLoader:
         sampler: Iterable[int] | Order | None = None,
         *,
         transform: Any = None,
+        batch_transform: Callable[..., Any] | None = None,
         seed: int = 0,
         drop_last: bool = False,
         pad_last: bool = False,
@@ -144,6 +162,7 @@ class DataLoader:
         pad_multiple: int = 1,
         ragged: Sequence[str] = (),
         uniform: Sequence[str] = (),
+        kinds: Mapping[str, AnyKind] | None = None,
         with_state: bool = False,
         memory_format: torch.memory_format | None = None,
         num_workers: int = 0,
@@ -163,6 +182,7 @@ class DataLoader:
             shuffle=shuffle,
             sampler=sampler,
             transform=transform,
+            batch_transform=batch_transform,
             seed=seed,
             drop_last=drop_last,
             pad_last=pad_last,
@@ -183,6 +203,7 @@ class DataLoader:
             pad_multiple=pad_multiple,
             ragged=ragged,
             uniform=uniform,
+            kinds=kinds,
             with_state=with_state,
             memory_format=memory_format,
             num_workers=num_workers,
@@ -209,6 +230,7 @@ class DataLoader:
         self._plan: Plan | None = None
         self._registered = Registered()
         self.transform = transform
+        self.batch_transform = batch_transform
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
@@ -259,9 +281,14 @@ class DataLoader:
     def transform(self, transform: Any) -> None:
         before = self.__dict__.get("_transform"), self._plan
         if transform is not None and self.source.collated:
+            if self.options.batch_size is None:
+                raise ValueError(
+                    f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write "
+                    "the transform in the dataset"
+                )
             raise ValueError(
-                f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write the "
-                "transform in the dataset, or leave collate_fn out, and the loader puts batches together"
+                f"{self.options.collated} gets the dataset's own samples, since the loader was made without a "
+                "transform: make it with transform=, and it gets transformed ones"
             )
         self._transform, self._plan = transform, None
         if self.source.described:  # else a sample would have to be made
@@ -270,6 +297,21 @@ class DataLoader:
             except BaseException:
                 self._transform, self._plan = before
                 raise
+
+    @property
+    def batch_transform(self) -> Callable[..., Any] | None:
+        """The function of whole batches.  It may be set; the next pass is the first with it."""
+        return self._batch_function and self._batch_function.function
+
+    @batch_transform.setter
+    def batch_transform(self, function: Callable[..., Any] | None) -> None:
+        checked = self.options.check_batch_transform(function)
+        if checked is not None and getattr(function, "group", None) and self._order.strided:
+            raise ValueError(
+                f"{checked.name}(group=...) mixes samples that follow each other in the order, and with this sampler "
+                "they go to the ranks in turn: leave group out"
+            )
+        self._batch_function = checked
 
     # Epochs
 
@@ -432,8 +474,16 @@ class DataLoader:
         if self._plan is None:
             options, source = self.options, self.source
             kind = torch.device(options.device).type if options.device is not None else _default_kind()
-            plan = Plan(self.transform, source.kinds, kind, source.uniform, options.ragged, options.uniform)
-            if self.options.engine == "pipeline" and plan.split and plan.why_not_traced:
+            plan = Plan(
+                self.transform,
+                source.kinds,
+                kind,
+                source.uniform if self._apart else source.settled,
+                spell_out(options.ragged, list(source.kinds)),
+                spell_out(options.uniform, list(source.kinds)),
+                source.doubts,
+            )
+            if self.options.engine == "pipeline" and plan.on_dali and plan.why_not_traced:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
@@ -528,7 +578,16 @@ class DataLoader:
             start=start,
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
-            form=self._form,
+            form=Forming(
+                form=self._form,
+                rebuild=self.source.rebuild,
+                objects=self._objects,
+                collate=self._collate,
+                transform=self._batch_function,
+                seed=self.seed,
+                shard=shard,
+                device=self.device,
+            ),
             state=self._state_at if options.with_state else None,
             bad_samples=self.bad_samples,
             most_bad=options.most_bad(self._samples_of(shard)),
@@ -544,12 +603,32 @@ class DataLoader:
         return -(-self.num_samples // shard.world_size) if self._sized else None
 
     @property
+    def _apart(self) -> bool:
+        """Whether batches are taken apart into samples, so that it is no matter how they are padded."""
+        return self.options.output == "list" or self.options.collate_fn is not None
+
+    @property
     def _form(self) -> Callable[[dict[str, Any]], Any]:
         """The function that puts a batch's fields into the form that the user asked for."""
         output = self.options.output
         if callable(output):
             return output
+        if output == "list":
+            return self._lists
         return self.source.rebuild if output == "tuple" else as_dict
+
+    def _lists(self, fields: dict[str, Any]) -> Any:
+        return as_lists(samples_of(fields, self.source.rebuild, self._objects))
+
+    @property
+    def _objects(self) -> list[str]:
+        return [name for name, kind in self.source.kinds.items() if str(kind) == "object"]
+
+    @property
+    def _collate(self) -> BatchFunction | None:
+        """The user's `collate_fn`, where it gets the samples that the loader decoded and transformed."""
+        function = self.options.collate_fn
+        return None if function is None or self.source.collated else BatchFunction("collate_fn", function, alone=True)
 
     def _warn_of_held_generators(self) -> None:
         plan = self._compiled()

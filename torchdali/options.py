@@ -11,10 +11,12 @@ import torch
 from torch.utils.data import BatchSampler, default_collate, default_convert
 
 from .batch import BadSample
+from .batch_function import BatchFunction
 from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
 from .drawn import Batches
+from .kinds import AnyKind
 from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 Engine = Literal["auto", "eager", "pipeline", "debug"]
-Output = Literal["tuple", "dict"] | Callable[[dict[str, Any]], Any]
+Output = Literal["tuple", "dict", "list"] | Callable[[dict[str, Any]], Any]
 OnBadSample = Literal["raise", "skip", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
@@ -44,6 +46,7 @@ class Options:
     shuffle: bool = False
     sampler: Any = None
     transform: Any = None
+    batch_transform: Any = None
     seed: int = 0
     drop_last: bool = False
     pad_last: bool = False
@@ -64,6 +67,7 @@ class Options:
     pad_multiple: int = 1
     ragged: Sequence[str] = ()
     uniform: Sequence[str] = ()
+    kinds: Mapping[str, AnyKind] | None = None
     with_state: bool = False
     memory_format: torch.memory_format | None = None
     num_workers: int = 0
@@ -101,7 +105,7 @@ class Options:
         for name in ("ragged", "uniform"):
             self._set(name, names(name, getattr(self, name)))
         if not callable(self.output):
-            one_of("output", self.output, ("tuple", "dict"))
+            one_of("output", self.output, ("tuple", "dict", "list"))
         if not callable(self.on_bad_sample):
             one_of("on_bad_sample", self.on_bad_sample, ("raise", "skip", "substitute"))
         self._check_most_bad()
@@ -118,6 +122,7 @@ class Options:
         self._check_ranks()
         self._check_pairs()
         self._check_collating()
+        self.check_batch_transform(self.batch_transform)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen, but for the normal form of what was given
@@ -184,7 +189,7 @@ class Options:
                 "pad_last=True fills batches up, and on_bad_sample='skip' makes them smaller: write "
                 "on_bad_sample='substitute', whose rows valid marks"
             )
-        if self.with_state and self.output != "dict":
+        if self.with_state and self.output != "dict" and self.collate_fn is None and self.batch_transform is None:
             raise ValueError(f"with_state=True needs output='dict', got output={self.output!r:.80}")
         if self.persistent_workers and not self.num_workers:
             raise ValueError("persistent_workers needs num_workers > 0")
@@ -202,6 +207,23 @@ class Options:
             raise ValueError(
                 f"output={self.output!r:.80} names fields, and {self.collated} makes batches without: leave output out"
             )
+
+    def check_batch_transform(self, function: Any) -> BatchFunction | None:
+        """Make the loader's function of batches; None where there is none.
+
+        Raises:
+            TypeError: it is no function of a batch.
+            ValueError: it mixes groups of samples, and batches don't hold whole ones.
+        """
+        if function is None:
+            return None
+        group = getattr(function, "group", None)
+        if isinstance(group, int) and self.samples % group:
+            raise ValueError(
+                f"batch_size must be a multiple of the group of {type(function).__name__}(group={group}), got "
+                f"{self.batch_size}"
+            )
+        return BatchFunction("batch_transform", function)
 
     @property
     def collated(self) -> str:

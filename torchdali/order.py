@@ -89,6 +89,7 @@ class Step:
         end: where the stream stands after it.
         rows: the samples.
         valid: [N] False where a row is repeated only to fill the batch.
+        positions: [N] the rows' positions in the epoch; of a source that makes whole batches, the rows' numbers.
         last: it is known to be the epoch's last step.
         counts: for a source that decides how many samples a batch has, what positions count; None: the size is fixed.
         number: the whole steps of the epoch before it.
@@ -98,6 +99,7 @@ class Step:
     end: Position
     rows: Rows
     valid: NDArray[np.bool_]
+    positions: Indices
     last: bool = False
     counts: Literal["samples", "batches"] | None = None
     number: int = 0
@@ -107,9 +109,12 @@ class Step:
         if self.counts is None or size == len(self.valid):
             return self
         end = self.end
+        positions = np.arange(size)
         if self.counts == "samples":
             end = end._replace(samples_seen=self.start.samples_seen + size)
-        return replace(self, end=end, rows=self.rows.resized(size), valid=np.ones(size, np.bool_))
+            positions += self.start.samples_seen
+        rows, valid = self.rows.resized(size), np.ones(size, np.bool_)
+        return replace(self, end=end, rows=rows, valid=valid, positions=positions)
 
 
 class Epoch:
@@ -196,7 +201,8 @@ class Epoch:
         while cut is not None:
             end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
             last = following is None and self.counts is None
-            yield Step(at, end, self.at(cut.positions), cut.valid, last, self.counts, number)
+            rows = self.at(cut.positions)
+            yield Step(at, end, rows, cut.valid, cut.positions, last, self.counts, number)
             at, cut, number = end, following, number + 1
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .batch import PIXELS, BadSample, Padded
+from .batch import BadSample, Held, Padded
 from .checks import integer, one_of
 from .datasets.packed import Packed
 from .errors import BadSampleError
@@ -33,6 +33,7 @@ from .formats.packed import (
     to_json,
     write_index,
 )
+from .kinds import Array, Image, Number, Object
 from .loader import DataLoader
 from .pillow import MAX_PIXELS
 from .progress import progress_bar
@@ -145,6 +146,13 @@ class _Packing:
         self._kinds = {name: kind for name, kind in self._source.kinds.items() if name not in BESIDE}
         if not self._kinds:
             raise ValueError(f"there is nothing to pack in the fields {', '.join(self._source.fields)}")
+        for name, kind in self._kinds.items():
+            plain = isinstance(kind, (Image, Array, Number, Object)) and getattr(kind, "mode", "RGB") == "RGB"
+            if not plain or kind.group is not None:
+                raise ValueError(
+                    f"a pack keeps 8-bit images, arrays, numbers and objects, and would not say that {name!r} is "
+                    f"{str(kind)!r}: leave the field out, and put it beside the pack by Zip(Packed(path), ...)"
+                )
         self._has_paths = self._source.path(0) is not None
 
     def check_finished(self) -> None:
@@ -219,23 +227,26 @@ class _Packing:
             good = [number for number in range(start, start + size) if number not in inside]
             if good:
                 self._substitutes.good = good[0]
-            values = {name: _values(kind, batch[name]) for name, kind in self._kinds.items()}
+            values = {name: _values(kind.held, batch[name]) for name, kind in self._kinds.items()}
             rows: list[Row] = []
             for number in good:
                 row = {name: column[number - start] for name, column in values.items()}
                 row |= {"path": self._source.path(number)} if self._has_paths else {}
-                objects = [name for name in row if self._kinds.get(name, "object") == "object"]
+                objects = [name for name in row if self._held(name) == "object"]
                 rows.append(row | {name: to_json(name, number, row[name]) for name in objects})
             yield good, rows, [inside[number] for number in sorted(inside)]
             start += size
+
+    def _held(self, name: str) -> Held:
+        return self._kinds[name].held if name in self._kinds else "object"
 
     def _describe(self, row: Row) -> list[PackedColumn]:
         """Describe the columns by the first sample."""
         columns = []
         for name, value in row.items():
-            kind = self._kinds.get(name, "object")
+            kind = self._held(name)
             uniform = self._source.uniform(name) if name in self._kinds else False
-            if kind in PIXELS:
+            if kind in ("encoded", "image"):
                 kind, uniform = "image", any(step.fixes_size for step in self._steps) or uniform
             fixed = kind == "number" or (kind == "array" and uniform)
             shape = list(value.shape) if fixed else None
@@ -318,8 +329,8 @@ def _values(kind: str, column: Any) -> list[Any]:
         whole = np.asarray(value)
         if sizes is not None:
             inside = tuple(slice(size) for size in sizes[number].tolist())
-            whole = whole[(slice(None), *inside) if kind in PIXELS else inside]
-        values.append(whole.transpose(1, 2, 0) if kind in PIXELS else whole)
+            whole = whole[(slice(None), *inside) if kind in ("encoded", "image") else inside]
+        values.append(whole.transpose(1, 2, 0) if kind in ("encoded", "image") else whole)
     return values
 
 

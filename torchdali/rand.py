@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -46,8 +46,11 @@ class Key(IntEnum):
     READER_SHARDS = 0x4EAE  # the permutation of a native reader's shards over the ranks
     CHILD = 0xC41D  # plus a number: the children of a `Rand`
     STEP = 0x57E9  # a step of a transform, by its name and occurrence, see `Rand.named`
+    VIEW = 0x51EE  # a view of a sample, by its name, see `Rand.branch`
+    SCENE = 0x5CE2  # a scene of a sample, by its name
     STREAM = 0x57EA  # the draws that a user gave a name, see `Rand.stream`
     COLLATE = 0xC011  # the global generators while a `collate_fn` runs
+    BATCH = 0xBA7C  # a `batch_transform`: the global generators while it runs, and its `rand`
     TORCH = 0x70C4  # the seed of `rand.torch` in a function
     NUMPY = 0x70C5  # the seed of `rand.numpy`
     GLOBAL = 0x70C6  # the seeds of the global generators while a function runs in the caller's thread
@@ -119,11 +122,11 @@ class Rand:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def child(self, number: int) -> Rand:
+    def child(self, number: int) -> Self:
         """Make independent numbers for one of several users."""
         return self._with(fold(self._keys, Key.CHILD + number))
 
-    def named(self, key: Key, name: str, occurrence: int = 0) -> Rand:
+    def named(self, key: Key, name: str, occurrence: int = 0) -> Self:
         """Make independent numbers of the same samples by a name, whichever child of a `Rand` is asked.
 
         Args:
@@ -133,7 +136,23 @@ class Rand:
         """
         return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
 
-    def stream(self, name: str) -> Rand:
+    def within(self) -> Self:
+        """Make the numbers of what is inside a step: the names of its parts are told apart from those outside."""
+        made = self._with(self._keys)
+        made._root = self._keys
+        return made
+
+    def branch(self, key: Key, name: str) -> Self:
+        """Make the numbers of the same samples in another place, such as a view: what is named in it has its own."""
+        return self.named(key, name).within()
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Make the same numbers for some of the samples."""
+        made = self._with(self._keys[rows])
+        made._root = self._root[rows]
+        return made
+
+    def stream(self, name: str) -> Self:
         """Make independent numbers by a name of your own, such as "geometry".
 
         They keep their values when the steps of a transform are reordered, renamed, added or taken out; whoever asks
@@ -143,7 +162,7 @@ class Rand:
             raise TypeError(f'rand.stream takes a name, such as rand.stream("geometry"), got {name!r}')
         return self.named(Key.STREAM, name)
 
-    def _with(self, keys: Words) -> Rand:
+    def _with(self, keys: Words) -> Self:
         made = copy.copy(self)
         made._keys, made._draw = keys, 0
         return made
@@ -199,6 +218,20 @@ class Rand:
         out: NDArray[np.float32] = (mean + std * z).astype(np.float32)
         return out
 
+    def dirichlet(self, alpha: float, n: int) -> NDArray[np.float32]:
+        """[N, n] float32 weights that sum to 1, of the Dirichlet distribution with n equal parameters.
+
+        Raises:
+            ValueError: alpha is not positive.
+        """
+        if not alpha > 0:
+            raise ValueError(f"dirichlet needs a positive number, got {alpha}")
+        logs = _log_gamma(alpha, self._unit((n, 3 * _PROPOSALS + 1)))
+        # By logarithms: for a small `alpha`, all variates may be too small for a float.
+        parts = np.exp(logs - logs.max(axis=1, keepdims=True))
+        out: NDArray[np.float32] = (parts / parts.sum(axis=1, keepdims=True)).astype(np.float32)
+        return out
+
     def integers(self, low: Any, high: Any = None, shape: Shape = ()) -> NDArray[np.int64]:
         """[N, *shape] int64 in [low, high), or [0, low) with one argument.
 
@@ -226,6 +259,20 @@ class Rand:
         out: NDArray[np.int32] = (self._unit(shape) < p).astype(np.int32)
         return out
 
+    def beta(self, a: float, b: float, shape: Shape = ()) -> NDArray[np.float32]:
+        """[N, *shape] float32 in [0, 1], of the Beta distribution: one gamma variate's share of two.
+
+        Raises:
+            ValueError: `a` or `b` is not positive.
+        """
+        if not (a > 0 and b > 0):
+            raise ValueError(f"beta needs positive numbers, got a={a} and b={b}")
+        u = self._unit((*_dims(shape), 2, 3 * _PROPOSALS + 1))
+        one, other = _log_gamma(a, u[..., 0, :]), _log_gamma(b, u[..., 1, :])
+        # By logarithms: for a small `a`, both variates may be too small for a float.
+        out: NDArray[np.float32] = (1 / (1 + np.exp(np.clip(other - one, -700, 700)))).astype(np.float32)
+        return out
+
     def choice(self, values: int | Sequence[Any], p: Sequence[float] | None = None, shape: Shape = ()) -> NDArray[Any]:
         """[N, *shape] of `values` (or of range(values)), each with its weight in `p`; equal weights without.
 
@@ -247,3 +294,50 @@ class Rand:
     def permutations(self, n: int) -> NDArray[np.int64]:
         """[N, n] int64, a random order of range(n) in each row."""
         return np.argsort(self.words(n), axis=1)
+
+
+_PROPOSALS = 16  # of a gamma variate; each is taken with a probability of over 0.95, so one of them is
+
+
+def _log_gamma(a: float, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of gamma variates (Marsaglia and Tsang, "A simple method for generating gamma variables", 2000).
+
+    Args:
+        a: the shape parameter.
+        u: [..., 3 * _PROPOSALS + 1], uniform in [0, 1).
+    """
+    d = (a if a >= 1 else a + 1) - 1 / 3
+    radius, angle, chance = (u[..., k * _PROPOSALS : (k + 1) * _PROPOSALS] for k in range(3))
+    z = np.sqrt(-2 * np.log1p(-radius)) * np.cos(2 * np.pi * angle)
+    v = (1 + z / math.sqrt(9 * d)) ** 3
+    with np.errstate(divide="ignore", invalid="ignore"):
+        taken = (v > 0) & (np.log1p(-chance) < z * z / 2 + d - d * v + d * np.log(v))
+    first = np.take_along_axis(v, taken.argmax(-1)[..., None], -1)[..., 0]
+    out: NDArray[np.float64] = np.log(d * np.where(taken.any(-1), first, 1.0))
+    return out if a >= 1 else out + np.log1p(-u[..., -1]) / a
+
+
+class BatchRand(Rand):
+    """Random numbers for the samples of a batch that is put together: the argument `rand` of a `batch_transform`.
+
+    Every draw gives a numpy array with one row for each sample, and a sample draws the same in any batch.
+
+    Args:
+        seed: the loader's seed.
+        key: the pass, `state.Position.key`.
+        samples: [N] uint64, what each row is keyed by.
+        positions: see below.
+        epoch, step: see below.
+
+    Attributes:
+        positions: [N] int64, each sample's place in the order of the epoch, over all ranks; of an iterable, on this
+            rank; in a batch that its source makes as a whole, the row.
+        epoch: the epoch, as `set_epoch` counts it.
+        step: the number of this batch in its epoch, from 0; it goes on after a resume.
+    """
+
+    def __init__(
+        self, seed: int, key: int, samples: ArrayLike, positions: NDArray[np.int64], epoch: int, step: int
+    ) -> None:
+        super().__init__(seed, key, samples)
+        self.positions, self.epoch, self.step = positions, epoch, step

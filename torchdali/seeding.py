@@ -17,8 +17,12 @@ import numpy as np
 import torch
 
 
-def seed_all(*numbers: int) -> int:
+def seed_all(*numbers: int, more: Sequence[torch.Generator] = ()) -> int:
     """Seed the global generators of Python, numpy (the legacy one) and torch (CPU) by some numbers, in microseconds.
+
+    Args:
+        numbers: any integers.
+        more: generators of torch that get the same seed as its own.
 
     Returns:
         The 64-bit seed that the numbers give.
@@ -26,7 +30,7 @@ def seed_all(*numbers: int) -> int:
     # Not by rand.derive, which is made for whole arrays: this is called for each sample.
     hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
     seed, legacy, own = struct.unpack("<QIQ", hashed)
-    set_seeds(seed, legacy, own)
+    set_seeds(seed, legacy, own, more)
     return int(seed)
 
 
@@ -76,6 +80,11 @@ def restore_states(states: Any, more: Sequence[torch.Generator] = ()) -> None:
     np.random.set_state(legacy)
     for generator, state in zip((torch.default_generator, *more), own, strict=True):
         generator.set_state(state)
+
+
+def gpu_generator(device: torch.device) -> tuple[torch.Generator, ...]:
+    """Give the global generator of a GPU that is in use; nothing for the CPU, whose generator is torch's own."""
+    return (torch.cuda.default_generators[device.index],) if device.type == "cuda" else ()
 
 
 @contextmanager

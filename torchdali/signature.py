@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Column, Kind
+from .batch import Column, Held
 from .errors import FieldTypeError
 
 NUMERIC = "biuf"
@@ -29,7 +29,7 @@ def is_pixels(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3)
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> Held:
     """The kind of a value on the host, as far as its type and shape tell it.
 
     Returns:
@@ -48,20 +48,20 @@ class Form(NamedTuple):
 
     Attributes:
         kind: the field's kind.
-        dtype: of numbers and arrays, numpy's or torch's; None: any.
+        dtype: of numbers and arrays, numpy's or torch's, where None is any; of images, where None is uint8.
         ndim: of arrays, their number of dimensions.
         shape: of arrays, where all must have one.
         channels: of decoded images.
     """
 
-    kind: Kind
+    kind: Held
     dtype: Any = None
     ndim: int | None = None
     shape: tuple[int, ...] | None = None
     channels: int | None = None
 
     @classmethod
-    def of(cls, kind: Kind, value: Any, fixed_shape: bool = False) -> Form:
+    def of(cls, kind: Held, value: Any, fixed_shape: bool = False) -> Form:
         """The form of a value that is of this kind.
 
         Args:
@@ -70,7 +70,7 @@ class Form(NamedTuple):
             fixed_shape: arrays must agree in their shapes too.
         """
         if kind == "image":
-            return cls(kind, channels=value.shape[-1])
+            return cls(kind, None if value.dtype == np.uint8 else value.dtype, channels=value.shape[-1])
         if kind == "array":
             return cls(kind, value.dtype, value.ndim, tuple(value.shape) if fixed_shape else None)
         return cls(kind, np.asarray(value).dtype) if kind == "number" else cls(kind)
@@ -97,7 +97,9 @@ class Form(NamedTuple):
                 return False
             return value.dtype == self.dtype and value.ndim == self.ndim and self.shape in (None, tuple(value.shape))
         if self.kind == "image":
-            return is_pixels(value) and value.shape[2] == self.channels
+            if not isinstance(value, np.ndarray) or value.ndim != 3 or value.shape[2] != self.channels:
+                return False
+            return bool(value.dtype == (np.uint8 if self.dtype is None else self.dtype))
         if self.kind == "number":
             return is_number(value) and self.dtype in (None, np.asarray(value).dtype)
         return True
@@ -122,7 +124,7 @@ class Form(NamedTuple):
         return {"encoded": "the bytes of an image file", "array": "an array", "object": "an object"}[self.kind]
 
 
-_REMEDIES: dict[Kind, str] = {
+_REMEDIES: dict[Held, str] = {
     "image": "convert all images to one mode, such as RGB",
     "array": "give all samples one dtype and number of dimensions",
     "number": "give a number for every sample",

@@ -7,6 +7,7 @@ random numbers) into columns.
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Columns, Kind, join
+from .batch import Columns, join
+from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
+from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
@@ -135,7 +138,7 @@ class Source:
         watched: reading itself limits the time that a sample may take.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
-        collated: reading gives whole batches, as the user's `collate_fn` makes them.
+        collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
@@ -158,7 +161,11 @@ class Source:
 
     def uniform(self, name: str) -> bool | None:
         """Tell whether all samples of a field are known to have one shape; None: each batch shows it."""
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
+
+    def settled(self, name: str) -> bool | None:
+        """Tell whether a field leaves as one tensor in every batch; None: the first batch decides."""
+        return self.uniform(name)
 
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """Give the dtype of a field of arrays; None: each batch shows it."""
@@ -167,6 +174,11 @@ class Source:
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages; None where samples have no files."""
         return None
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return {}
 
     @property
     def empty(self) -> bool:
@@ -186,11 +198,6 @@ class Source:
                 f"batch_size=None means that each item of the dataset is a batch, and {type(self).__name__} gives "
                 "samples: write batch_size=1, or how many make a batch"
             )
-        if options.collate_fn is not None:
-            raise ValueError(
-                f"{type(self).__name__}'s batches are put together by the loader: leave {options.collated} out, and "
-                "write transform= for what it does to the samples, or output=f for the form of the batch"
-            )
         name = type(self).__name__
         if options.num_workers and name not in _warned:
             _warned.add(name)
@@ -200,7 +207,29 @@ class Source:
                 UserWarning,
                 stacklevel=3,
             )
-        return self
+        return self if options.kinds is None else self.with_kinds(options.kinds)
+
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> Source:
+        """Give the same source with other kinds of fields, which its columns hold in the same way.
+
+        Raises:
+            ValueError: an unknown field, or a kind whose values are held in another way.
+        """
+        bound = copy.copy(self)
+        bound.kinds = {**self.kinds, **self._as_told(kinds)}
+        return bound
+
+    def _as_told(self, kinds: Mapping[str, AnyKind]) -> dict[str, Kind]:
+        found = {}
+        for name, told in resolve(kinds, list(self.kinds), "kinds").items():
+            natural = self.kinds[name].held
+            kind = found[name] = tell(told, natural)
+            if kind.held != natural:
+                raise ValueError(
+                    f"kinds can't make {told!r} of {name!r} here, which {type(self).__name__} reads as "
+                    f"{self.kinds[name]}: write kinds= at the dataset"
+                )
+        return found
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         """Make the order from a loader's `shuffle` and `sampler`.

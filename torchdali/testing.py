@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import Padded
+from .batch import Padded, padded_dims
 
 Loaders = Any
 """A loader, or a list of the loaders of all ranks in their order."""
@@ -47,7 +47,7 @@ class StreamStep:
 def sample_digests(batch: Any) -> list[str]:
     """Compute one digest per row of a batch: tensors, `Padded` and lists, in tuples, dicts and dataclasses."""
     # torch's own loader gives lists for tuples.
-    items = dict(_named(tuple(batch) if isinstance(batch, list) else batch))
+    items = _apart(dict(_named(tuple(batch) if isinstance(batch, list) else batch)))
     columns: list[tuple[str, Any, Any]] = []
     for name, value in items.items():
         if isinstance(value, Padded):
@@ -56,6 +56,22 @@ def sample_digests(batch: Any) -> list[str]:
             columns.append((str(name), value, items.get(f"{name}_sizes")))
     rows = (b"".join(_row(*column, i) for column in columns) for i in range(len(columns[0][1])))
     return [hashlib.blake2b(row, digest_size=8).hexdigest() for row in rows]
+
+
+def _apart(items: dict[str, Any]) -> dict[str, Any]:
+    """Give each view of a field a name of its own: a list of tensors is one of views unless it has a tensor per row."""
+    rows = next(
+        (len(value[0] if isinstance(value, Padded) else value) for value in items.values() if _is_batch(value)), 0
+    )
+    apart: dict[str, Any] = {}
+    for name, value in items.items():
+        views = isinstance(value, list) and rows not in (0, len(value)) and all(map(_is_batch, value))
+        apart |= {f"{name}.{i}": view for i, view in enumerate(value)} if views else {name: value}
+    return apart
+
+
+def _is_batch(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, Padded))
 
 
 def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -73,14 +89,17 @@ def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from _named(part, f"{name}.{key}" if name else str(key))
 
 
-def _row(name: str, column: Any, sizes: Any, i: int) -> bytes:
+def _row(name: str, column: Any, sizes: Any, i: Any) -> bytes:
     value = column[i]
+    if isinstance(value, (Mapping, list, tuple)):  # of output="list"
+        keys = list(value) if isinstance(value, Mapping) else range(len(value))
+        return b"".join(_row(f"{name}.{key}", value, None, key) for key in keys) + f"{name}:{len(value)};".encode()
     if not isinstance(value, torch.Tensor):
         return f"{name}={value!r};".encode()
     if sizes is not None:
         extent = sizes[i].tolist()
-        for dim, size in enumerate(extent, value.ndim - len(extent)):
-            value = value.narrow(dim, 0, size)
+        for dim, size in zip(padded_dims(value.ndim + 1, len(extent)), extent, strict=True):
+            value = value.narrow(dim - 1, 0, size)
     value = value.detach().cpu().contiguous()
     data = bytes(value.flatten().view(torch.uint8).numpy()) if value.numel() else b""
     return f"{name}:{value.dtype}:{tuple(value.shape)}=".encode() + data

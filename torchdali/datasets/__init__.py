@@ -1,6 +1,7 @@
 """Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
 
 from .base import MapDataset
+from .coco import CocoDataset
 from .concat import ConcatDataset
 from .files import FileDataset, ImageFolder
 from .lmdb import LMDBDataset
@@ -12,8 +13,11 @@ from .recordio import RecordIODataset
 from .subset import Subset
 from .tar import TarDataset
 from .tfrecord import TFRecordDataset
+from .tokens import TokenWindows
+from .zip import Zip
 
 __all__ = [
+    "CocoDataset",
     "ConcatDataset",
     "FileDataset",
     "ImageFolder",
@@ -26,5 +30,7 @@ __all__ = [
     "Subset",
     "TFRecordDataset",
     "TarDataset",
+    "TokenWindows",
+    "Zip",
     "as_columns",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from ..batch import Columns, Kind
-from ..fields import BESIDE, Fields
+from ..batch import Columns
+from ..errors import let_through
+from ..fields import BESIDE, Fields, check_kinds, nest
 from ..formats.image import look
+from ..formats.whole import first_whole
+from ..kinds import AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
+from ..options import Options
 from ..source import DirectReading, Pass, Reading, Source
+from .convert import Conversion, Convert
 
 
 class MapDataset(Source, Dataset[tuple[Any, ...]]):
@@ -28,23 +34,69 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         paths: the samples' files, where there are files.
         transform: the transform that a loader uses unless it is given another one.
         blocking: reading waits for disks, so several threads read.
+        nested: a dot in a field's name makes a dict: "target.boxes" is in the sample's part "target".
     """
 
-    blocking = False
+    blocking = nested = False
     paths: list[str] | None = None
     _chosen: Fields | None = None
+    _conversions: Mapping[str, Conversion] = {}
+    _told: frozenset[str] = frozenset()  # fields whose kinds the user, or the source, has told
+    _doubts: Mapping[str, Doubt] = {}
 
-    def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
+    def _set_fields(
+        self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None
+    ) -> None:
         """Choose the fields of a sample.
 
         Args:
             fields: their names, as the user writes them.
             kinds: the kinds of all columns that `read_columns` can give.
+            told: the kinds that the user wrote, which say more of the same columns, such as "boxes" of an array.
 
         Raises:
             ValueError: an unknown or repeated field, or a column with the name index, path or valid.
         """
-        self._chosen = Fields.choose(fields, kinds)
+        known = {name: as_kind(kind) for name, kind in kinds.items()}
+        check_kinds(told or {}, known)
+        known |= {name: tell(kind, known[name].held) for name, kind in (told or {}).items()}
+        self._chosen = Fields.choose(fields, known)
+        self._told = frozenset(told or ())
+
+    def _set_convert(self, convert: Convert, told: Mapping[str, AnyKind]) -> None:
+        """Take the user's functions of fields; their results for the first sample show the fields' kinds.
+
+        A subclass calls it when it can read, and gives its columns through `_converted`.
+
+        Args:
+            convert: the functions.
+            told: the kinds that the user wrote, of their results too.
+
+        Raises:
+            ValueError: a function of an unknown field, or of images.
+        """
+        for name in convert:
+            if name not in self.kinds or name in BESIDE:
+                raise ValueError(f"convert must be of the fields {', '.join(self.fields)}, got {name!r}")
+            if isinstance(self.kinds[name], (Image, Mask)) and self.kinds[name].held != "array":
+                raise ValueError(f"convert is for fields without images, got {name!r}: write transform= for its images")
+        self._conversions = {name: self._conversion(name, function) for name, function in convert.items()}
+        held = {name: conversion.form.kind for name, conversion in self._conversions.items()}
+        kinds = {name: tell(told.get(name, one), one) for name, one in held.items()}
+        self._told |= set(kinds) & set(told)
+        self._chosen = Fields(self.fields, {**self.kinds, **kinds})
+
+    def _conversion(self, name: str, function: Callable[[Any], Any]) -> Conversion:
+        return first_whole(
+            len(self), lambda index: Conversion.of(name, function, self.read_columns([index], [name])[name][0])
+        )
+
+    def _converted(self, columns: Columns) -> Columns:
+        """Apply the user's functions."""
+        for name, conversion in self._conversions.items():
+            if name in columns:
+                columns[name] = conversion(columns[name])
+        return columns
 
     def _fields(self) -> Fields:
         if self._chosen is None:
@@ -61,8 +113,47 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     @property
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
-        """The kind of each field, see `batch.Kind`."""
+        """The kind of each field."""
         return self._fields().kinds
+
+    def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
+        bound = copy.copy(self)
+        bound._chosen = self._fields()._replace(kinds={**self.kinds, **(told := self._as_told(kinds))})
+        bound._told = self._told | set(told)
+        return bound
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong, once a loader has looked at the first sample."""
+        return self._doubts
+
+    def bind(self, options: Options) -> Source:
+        bound = super().bind(options)
+        assert isinstance(bound, MapDataset)
+        bound._look_for_doubts()
+        return bound
+
+    def _look_for_doubts(self) -> None:
+        """Look at the first sample for fields whose kinds nobody told, and for those that belong to the boxes in it."""
+        from ..python.schema import Seen, find_kinds  # it is in a package that needs this module
+
+        self._doubts = {}
+        own = {name: kind for name, kind in self.kinds.items() if name not in BESIDE}
+        asked = [name for name in own if name not in self._told and own[name].held in ("encoded", "image", "array")]
+        pictures = [name for name, kind in own.items() if isinstance(kind, (Image, Boxes))]
+        if not pictures or not set(asked) - set(pictures[:1]):
+            return
+        try:
+            columns = self.read_columns([0], list(own))
+        except Exception as error:  # a damaged sample fails when it is read
+            let_through(error)
+            return
+        seen = []
+        for name, kind in own.items():
+            place, _, key = name.rpartition(".") if self.nested else ("", "", name)
+            seen.append(Seen(name, (place,) if place else (), key, columns[name][0], kind.held))
+        kinds, self._doubts = find_kinds(seen, {name: own[name] for name in self._told & set(own)})
+        self._chosen = self._fields()._replace(kinds={**self.kinds, **kinds})
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -80,7 +171,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
         None: each batch shows it.
         """
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number"
 
     def path(self, index: int) -> str | None:
         """Give the file of a sample, for messages and for the field `path`."""
@@ -115,12 +206,19 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is outside a dataset of {len(self)} samples")
         columns = self.read(np.array([index % len(self)]))
-        return tuple(_look(self.kinds[name], column[0]) for name, column in columns.items())
+        sample: tuple[Any, ...] = self.rebuild(
+            {name: _look(self.kinds[name].held, columns[name][0]) for name in columns}
+        )
+        return sample
+
+    def rebuild(self, batch: dict[str, Any]) -> Any:
+        """Put a batch's fields into the form of the samples: a tuple, with dicts in it if they are nested."""
+        return nest(batch) if self.nested else tuple(batch.values())
 
 
-def _look(kind: Kind, value: Any) -> Any:
-    if kind == "encoded":
+def _look(held: str, value: Any) -> Any:
+    if held == "encoded":
         value = look(value)
-    if kind in ("encoded", "image"):
+    if held in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)
-    return torch.as_tensor(np.array(value)) if kind in ("array", "number") else value
+    return torch.as_tensor(np.array(value)) if held in ("array", "number") else value

@@ -47,6 +47,7 @@ class ConcatDataset(MapDataset):
         self._chosen = Fields(first.fields, dict(first.kinds))
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
+        self.nested, self._told = first.nested, first._told
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._shapes = self._compare()
 
@@ -60,10 +61,7 @@ class ConcatDataset(MapDataset):
         Raises:
             ValueError: they differ.
         """
-        first, *others = [dataset.transform for dataset in self.datasets]
-        if any(other is not first for other in others):
-            raise ValueError("the datasets have different transforms: write transform= at the DataLoader")
-        return first
+        return common_transform(self.datasets)
 
     def locate(self, indices: Any) -> tuple[Indices, Indices]:
         """Give for each index the number of its dataset, and the index there."""
@@ -87,7 +85,7 @@ class ConcatDataset(MapDataset):
 
     def uniform(self, name: str) -> bool:
         """Tell whether each dataset's samples have one shape, and all datasets the same."""
-        if len(self.datasets) > 1 and self.kinds[name] != "number":
+        if len(self.datasets) > 1 and self.kinds[name].held != "number":
             shapes = self._shapes.get(name, [])
             if len(shapes) < len(self.datasets) or len(set(shapes)) > 1:
                 return False
@@ -103,7 +101,7 @@ class ConcatDataset(MapDataset):
         Raises:
             FieldTypeError: they differ; numpy and DALI would convert them silently, and differently in each batch.
         """
-        names = [name for name, kind in self.kinds.items() if kind in ("number", "array", "image")]
+        names = [name for name, kind in self.kinds.items() if kind.held in ("number", "array", "image")]
         shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
         forms: dict[str, tuple[Form, str]] = {}  # by field, with the dataset that showed the form
         for number, dataset in enumerate(self.datasets):
@@ -113,7 +111,19 @@ class ConcatDataset(MapDataset):
                 let_through(error)
                 continue
             for name, column in columns.items():
-                form, first = forms.setdefault(name, (Form.of(self.kinds[name], column[0]), f"dataset {number}"))
+                form, first = forms.setdefault(name, (Form.of(self.kinds[name].held, column[0]), f"dataset {number}"))
                 form.check(name, column[0], first, f"dataset {number}")
                 shapes[name].append(np.shape(column[0]))
         return shapes
+
+
+def common_transform(datasets: Sequence[MapDataset]) -> Any:
+    """Give the datasets' own transform, if all have the same one.
+
+    Raises:
+        ValueError: they differ.
+    """
+    first, *others = [dataset.transform for dataset in datasets]
+    if any(other is not first for other in others):
+        raise ValueError("the datasets have different transforms: write transform= at the DataLoader")
+    return first

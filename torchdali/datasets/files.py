@@ -1,4 +1,4 @@
-"""Datasets of image files, by list or by folder."""
+"""Datasets of files, by lists or by folder."""
 
 from __future__ import annotations
 
@@ -7,27 +7,56 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..batch import Column, Columns, Kind, take
+import numpy as np
+
+from ..batch import Column, Columns, take
 from ..checks import nearest_path
 from ..columns import as_column, same_shape
-from ..fingerprint import files_digest
+from ..fields import check_kinds
+from ..fingerprint import below_common_folder, files_digest
 from ..formats.files import as_root, read_file
+from ..formats.npy import as_npy
+from ..formats.parts import Whole, as_bytes, ending, whole_file
+from ..kinds import ENCODED, NUMBER, AnyKind, as_kind
+from ..signature import Form
 from .base import MapDataset
+from .convert import Convert
 from .exclude import Exclude, kept
 
 
 class FileDataset(MapDataset):
-    """Image files in the order of a list.
+    """Files in the order of a list: images, or several files per sample, such as {"image": images, "mask": masks}.
+
+    A list is of image files, the field `image`.  Of a dict, each field's kind follows from the endings of its files:
+
+        jpg, png, tif, ...        images
+        npy                       arrays, as they were written; all of one dtype and number of dimensions
+        wav, flac, ogg, mp3       sound
+        mp4, mkv, webm, ...       videos
+        txt, json, cls            strings, objects, numbers
+
+    Mask files look like images: write `kinds={"mask": "mask"}`, and they become ids [H, W].
 
     Args:
-        paths: the files.  The first one must exist; a fault of any other one shows when it is read (`on_bad_sample`).
-        labels: one number, array or object per file; None: there is no field `label`.  Arrays (numpy or torch) may be
+        paths: the files; or a dict of lists, one file of each for a sample.  The first file of each list must exist; a
+            fault of any other one shows when it is read (`on_bad_sample`).
+        labels: one number, array or object per sample; None: there is no field `label`.  Arrays (numpy or torch) may be
             ragged, and then leave the loader padded; lists are objects.
-        fields: some of image, label, index, path, valid; by default image, and label where there are labels.
-        exclude: samples to leave out: the file of a report by `torchdali check`, or a list of paths and indices.
+        fields: some of the files' fields, label, index, path (of the first file) and valid; by default the files'
+            fields, and label where there are labels.
+        kinds: the kinds of fields that their endings don't say; a word, or an object of `torchdali.kinds`.
+        convert: functions by field, such as {"text": tokenize}, that make a number, an array or an object of a value.
+            They depend on nothing but the value, and run in the threads that read; images have `transform` instead.
+        exclude: samples to leave out: the file of a report by `torchdali check`, or a list of indices, and of paths in
+            the first list.
+
+    Attributes:
+        files: the files by field.
+        paths: the samples' first files.
 
     Raises:
-        ValueError: no files, not one label per file, an unknown field, or an `exclude` that names other files or all.
+        ValueError: no files, lists of different lengths, an unknown field, endings that say no kind, or an `exclude`
+            that names other files or all.
         IndexError: an index in `exclude` is outside.
         TypeError: one path instead of a list.
         FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
@@ -39,59 +68,90 @@ class FileDataset(MapDataset):
 
     def __init__(
         self,
-        paths: Sequence[str | Path],
+        paths: Sequence[str | Path] | Mapping[str, Sequence[str | Path]],
         labels: Sequence[Any] | None = None,
         fields: Sequence[str] | None = None,
         *,
+        kinds: Mapping[str, AnyKind] | None = None,
+        convert: Convert | None = None,
         exclude: Exclude | None = None,
     ) -> None:
-        if isinstance(paths, (str, Path)):
-            raise TypeError(f"paths must be a list of files, got {paths!r}: for a folder write ImageFolder(root)")
-        if isinstance(paths, Mapping):
-            raise TypeError(
-                f"paths must be a list of image files, got a dict of {', '.join(map(repr, paths))}: for several files "
-                "per sample, write a dataset of your own that reads them in its __getitem__"
-            )
-        self.paths = [os.fspath(path) for path in paths]
-        if not self.paths:
-            raise ValueError("paths must name at least one file, got none")
+        self.files = _lists(paths)
+        self.paths = next(iter(self.files.values()))
         if labels is not None and len(labels) != len(self.paths):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
-        rows = None if exclude is None else kept(self.paths, exclude)
-        if rows is not None:
-            self.paths = [self.paths[row] for row in rows]
-        if not os.path.exists(self.paths[0]):
-            first = self.paths[0]
-            raise FileNotFoundError(
-                f"the first of {len(self.paths)} files does not exist: {first}{nearest_path(first)}"
-            )
-        kinds: dict[str, Kind] = {"image": "encoded"}
-        self.labels: Column | None = None
+        if labels is not None and "label" in self.files:
+            raise ValueError("the field 'label' is that of labels=: give the files another name, or leave labels= out")
+        columns: Columns = dict(self.files)
+        known: dict[str, AnyKind] = {}
         if labels is not None:
-            column, kinds["label"] = as_column("labels", labels)
-            self.labels = column if rows is None else take({"label": column}, rows)["label"]
-        self._uniform = self.labels is not None and same_shape(self.labels, kinds["label"])
-        self._set_fields(tuple(kinds) if fields is None else fields, kinds)
+            columns["label"], known["label"] = as_column("labels", labels)
+        if exclude is not None:
+            columns = take(columns, kept(self.paths, exclude))
+            self.files = {name: list(columns[name]) for name in self.files}
+            self.paths = next(iter(self.files.values()))
+        self.labels: Column | None = None if labels is None else columns["label"]
+        self._uniform = self.labels is not None and same_shape(self.labels, as_kind(known["label"]).held)
+        for first in (files[0] for files in self.files.values()):
+            if not os.path.exists(first):
+                raise FileNotFoundError(
+                    f"the first of {len(self.paths)} files does not exist: {first}{nearest_path(first)}"
+                )
+        told = dict(kinds or {})
+        check_kinds(told, [*self.files, *known])
+        if isinstance(paths, Mapping) or told:
+            of_result = set(convert or {})
+            wholes = {name: _whole(name, files, told, name in of_result) for name, files in self.files.items()}
+        else:
+            wholes = {"image": (ENCODED, as_bytes)}  # whatever their endings are
+        self._read = {name: read for name, (_, read) in wholes.items()}
+        known = {**{name: kind for name, (kind, _) in wholes.items()}, **known}
+        self._forms: dict[str, Form] = {}
+        for name in [name for name, read in self._read.items() if read is as_npy]:
+            self._forms[name] = Form.of("array", self._load(name, 0))
+            if not self._forms[name].ndim:
+                known[name] = NUMBER
+        self._set_fields(tuple(known) if fields is None else fields, known, {k: told[k] for k in told if k == "label"})
+        self._told = frozenset(told)
+        self._set_convert(convert or {}, told)
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def uniform(self, name: str) -> bool:
-        return name == "label" and self._uniform
+        return self._uniform if name == "label" else self.kinds[name].held == "number"
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
-        columns: Columns = {}
-        if "image" in names:
-            columns["image"] = [read_file(self.paths[i]) for i in indices]
+        columns: Columns = {
+            name: self._column(name, [self._load(name, i) for i in indices]) for name in names if name in self.files
+        }
         if "label" in names and self.labels is not None:
             columns |= take({"label": self.labels}, indices)
-        return columns
+        return self._converted(columns)
+
+    def _column(self, name: str, values: list[Any]) -> Column:
+        return np.array(values) if self.kinds[name].held == "number" and name not in self._conversions else values
+
+    def _load(self, name: str, index: int) -> Any:
+        path = self.files[name][index]
+        try:
+            value = self._read[name](read_file(path))
+        except ValueError as error:
+            if path == self.paths[index]:  # which every error of a sample names
+                raise
+            raise ValueError(f"{path}: {error}") from error
+        if name in self._forms:
+            self._forms[name].check(name, value, self.files[name][0], path)
+        return value
 
     def fingerprint(self) -> str:
         """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
         if self._fingerprint is None:
-            self._fingerprint = f"{len(self)} files {files_digest(self.paths, self.labels)}"
+            first, *others = self.files.values()
+            more = [below_common_folder(files) for files in others]
+            names = [list(self.files), *more] if more else []
+            self._fingerprint = f"{len(self)} files {files_digest(first, self.labels, *names)}"
         return self._fingerprint
 
 
@@ -153,3 +213,46 @@ class ImageFolder(FileDataset):
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name
+
+
+def _lists(paths: Sequence[str | Path] | Mapping[str, Sequence[str | Path]]) -> dict[str, list[str]]:
+    """Give lists of paths by field.
+
+    Raises:
+        ValueError: no files, or lists of different lengths.
+        TypeError: one path instead of a list.
+    """
+    files = {}
+    for name, some in (paths if isinstance(paths, Mapping) else {"image": paths}).items():
+        if isinstance(some, (str, Path)):
+            what = f"the paths of {name!r}" if isinstance(paths, Mapping) else "paths"
+            raise TypeError(f"{what} must be a list of files, got {some!r}: for a folder write ImageFolder(root)")
+        files[name] = [os.fspath(path) for path in some]
+    lengths = {name: len(some) for name, some in files.items()}
+    if not any(lengths.values()):
+        raise ValueError("paths must name at least one file, got none")
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"paths must be lists of one length, got {lengths}")
+    return files
+
+
+def _whole(name: str, files: Sequence[str], told: Mapping[str, AnyKind], converted: bool) -> Whole:
+    """Give the kind of a field's files, and the function that reads them.
+
+    Raises:
+        ValueError: their endings say several kinds, or none, and the user says none.
+    """
+    kind = None if converted else told.get(name)  # else it is that of the function's results
+    found = {ending(os.path.basename(path)) for path in files}
+    try:
+        wholes = {whole_file(one, kind) for one in sorted(found)}
+    except ValueError as error:
+        if kind is not None or converted:
+            raise
+        raise ValueError(
+            f'{error} ({name!r}: {files[0]}): write kinds={{{name!r}: ...}} with "encoded" for images, "mask", '
+            '"audio", "video", or "array" for their bytes'
+        ) from None
+    if len(wholes) > 1:
+        raise ValueError(f"the files of {name!r} must be of one kind, got the endings {', '.join(sorted(found))}")
+    return wholes.pop()

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batch import Columns, Kind
+from ..batch import Columns, Held
 from ..checks import integer, one_of
 from ..fields import BESIDE, check_kind, check_kinds
 from ..formats.caffe import LABEL_TYPES, caffe2_sample, caffe_sample, check_protobuf
 from ..formats.lmdb import LMDBFile
 from ..formats.parts import kind_of_bytes
 from ..formats.whole import first_whole
+from ..kinds import AnyKind
 from ..signature import Form, is_pixels, kind_of
 from ..storage import Bytes
 from .base import MapDataset
@@ -70,7 +71,7 @@ class LMDBDataset(MapDataset):
         format: str = "caffe",
         fields: Sequence[str] | None = None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         layout: str = "HWC",
         label_type: str | int = "single",
         num_labels: int = 1,
@@ -90,7 +91,7 @@ class LMDBDataset(MapDataset):
         self.database = LMDBFile(path)
         self._find_fields(fields, dict(kinds or {}))
 
-    def _find_fields(self, fields: Sequence[str] | None, kinds: dict[str, Kind]) -> None:
+    def _find_fields(self, fields: Sequence[str] | None, kinds: dict[str, AnyKind]) -> None:
         """Set the fields and their kinds from the first sample."""
         self._parts: tuple[str, ...] | None = None
         beside = {*BESIDE, "key"}
@@ -110,7 +111,7 @@ class LMDBDataset(MapDataset):
         first = first_whole(len(self), lambda index: self._sample(self.database.read([index])[0], names))
         self._forms = {name: _form(first[name]) for name in names}
         found = {name: _kind(name, first[name], kinds.get(name)) for name in names}
-        self._set_fields(chosen, {"key": "object", **found})
+        self._set_fields(chosen, {"key": "object", **found}, kinds)
 
     @property
     def file(self) -> str:
@@ -149,7 +150,7 @@ class LMDBDataset(MapDataset):
             except ValueError as error:
                 raise ValueError(f"{self.path(index)}: {error}") from error
         result: Columns = {
-            name: np.array(column) if self.kinds[name] == "number" else column for name, column in columns.items()
+            name: np.array(column) if self.kinds[name].held == "number" else column for name, column in columns.items()
         }
         if "key" in names:
             result["key"] = [self.database.keys[index] for index in indices]
@@ -157,7 +158,7 @@ class LMDBDataset(MapDataset):
 
     def uniform(self, name: str) -> bool:
         fixed = name == "bbox" or (name == "label" and self.label_type in ("sparse", "weighted"))
-        return self.kinds[name] == "number" or (self.format == "caffe2" and fixed)
+        return self.kinds[name].held == "number" or (self.format == "caffe2" and fixed)
 
     def path(self, index: int) -> str:
         """Give the file and the sample's key in it: "data.mdb#00000007"."""
@@ -168,10 +169,10 @@ class LMDBDataset(MapDataset):
         return f"{len(self)} in LMDB {self.database.digest()}"
 
 
-def _kind(name: str, value: Any, given: Kind | None) -> Kind:
+def _kind(name: str, value: Any, given: AnyKind | None) -> Held:
     """Give the kind of a field with this value; raise ValueError if it can't have the given kind."""
-    kind: Kind = "object"
-    possible: tuple[Kind, ...] = ("object",)
+    kind: Held = "object"
+    possible: tuple[Held, ...] = ("object",)
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
         kind, possible = kind_of_bytes(name), ("encoded", "array")
     elif is_pixels(value):

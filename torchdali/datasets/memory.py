@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Column, Columns, Kind, take
+from ..batch import Column, Columns, Held, take
 from ..columns import as_column, same_shape
 from ..fingerprint import digest
-from ..signature import Form, is_pixels
+from ..kinds import AnyKind, Boxes, Kind, Points, tell
+from ..signature import Form, check_arrays, is_pixels
 from .base import MapDataset
 
 
@@ -28,6 +29,8 @@ class InMemoryDataset(MapDataset):
     Args:
         columns: the columns by name, instead of keyword arguments, or in addition to them.
         fields: names in the order of the batch, also index and valid; by default all columns, in their order.
+        kinds: the kinds of columns that their values don't show, such as {"mask": "mask", "boxes": "boxes"}.  A column
+            of this name goes into the dict.
         fingerprint: a string that names the data, such as "tokens, version 3"; by default the values are hashed when
             the first state is taken, of arrays over 64 MiB a sample.  A column of this name goes into the dict.
 
@@ -44,6 +47,7 @@ class InMemoryDataset(MapDataset):
         columns: Mapping[str, Any] | None = None,
         *,
         fields: Sequence[str] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         fingerprint: str | None = None,
         **more: Any,
     ) -> None:
@@ -59,15 +63,24 @@ class InMemoryDataset(MapDataset):
         given = {**(columns or {}), **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
+        told = kinds or {}
+        if not isinstance(told, Mapping):
+            raise TypeError(
+                f"kinds must be a dict such as {{'mask': 'mask'}}, got {type(told).__name__}: for a column of this "
+                'name write InMemoryDataset({"kinds": ...})'
+            )
         self.columns: Columns = {}
-        kinds: dict[str, Kind] = {}
+        known: dict[str, Kind] = {}
         for name, values in given.items():
-            self.columns[name], kinds[name] = _column(name, values)
+            self.columns[name], held = _column(name, values)
+            known[name] = tell(told.get(name, held), held)
+            if known[name].held != held:
+                self.columns[name] = _held_as(known[name], name, self.columns[name], held)
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1 or not next(iter(lengths.values())):
             raise ValueError(f"columns must be of one length, at least 1, got {lengths}")
-        self._set_fields(tuple(given) if fields is None else fields, kinds)
-        self._uniform = {name: same_shape(column, kinds[name]) for name, column in self.columns.items()}
+        self._set_fields(tuple(given) if fields is None else fields, known, told)
+        self._uniform = {name: same_shape(column, known[name].held) for name, column in self.columns.items()}
         self._fingerprint = None if fingerprint is None else f"{len(self)} in memory {fingerprint}"
 
     def __len__(self) -> int:
@@ -91,7 +104,29 @@ class InMemoryDataset(MapDataset):
         return self._fingerprint
 
 
-def _column(name: str, values: Any) -> tuple[Column, Kind]:
+def _held_as(kind: Kind, name: str, column: Column, held: Held) -> Column:
+    """Give a column for a kind that holds its values in another way than they show.
+
+    Raises:
+        ValueError: they can't be of this kind.
+    """
+    if held == "image" and kind.held == "array":
+        return column
+    if held == "encoded" and kind.held in ("array", "object"):
+        return column if kind.held == "array" else [value.tobytes() for value in column]
+    if held == "object" and kind.held == "array" and all(isinstance(value, (list, tuple)) for value in column):
+        arrays = [np.asarray(value) for value in column]
+        if isinstance(kind, (Boxes, Points)):  # an empty list has no shape
+            end = next((array.shape[1:] for array in arrays if array.size), (4 if isinstance(kind, Boxes) else 2,))
+            return [array.astype(np.float32).reshape(-1, *end) for array in arrays]
+        check_arrays(name, arrays)
+        return arrays
+    raise ValueError(
+        f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
+    )
+
+
+def _column(name: str, values: Any) -> tuple[Column, Held]:
     column, kind = as_column(name, values)
     if kind == "object" and all(isinstance(value, (bytes, bytearray, memoryview)) for value in column):
         return [np.frombuffer(value, np.uint8) for value in column], "encoded"

@@ -1,89 +1,113 @@
-"""A dataset of arrays in .npy files, by list or by folder."""
+"""A dataset of arrays: one per .npy file, or the rows of arrays in memory or in a .npz file."""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ..batch import Column, Columns, Kind, take
+from ..batch import Column, Columns, take
 from ..columns import as_column, same_shape
-from ..fingerprint import files_digest
+from ..fingerprint import digest, files_digest
 from ..formats.files import as_root
 from ..formats.npy import as_npy
+from ..kinds import AnyKind
 from ..paths import expand
-from ..signature import Form
+from ..signature import NUMERIC, Form
 from ..storage import is_remote, open_storage
 from .base import MapDataset
 
 
 class NumpyDataset(MapDataset):
-    """One array per file, in this machine's byte order and C order; all of one dtype and number of dimensions.
+    """Arrays: one per .npy file, or the rows of arrays of one length.  No guess is made about pictures.
 
     Args:
-        paths: files, patterns or URLs, in this order; or one folder, with all its .npy files in sorted order.
-        fields: some of array, label, index, path, valid; by default array, and label where there are labels.
-        labels: one number, array or object per file, as for `FileDataset`.
-        ragged: arrays may differ in shape, and leave the loader padded; False: all have the first one's shape.
+        paths: .npy files, patterns or URLs, in this order, or one folder, with all its .npy files in sorted order: a
+            sample is the array of a file, the field `array`, in this machine's byte order and C order; all of one dtype
+            and number of dimensions.  Or a dict of arrays (also memory-mapped ones), or one .npz file: a sample is a
+            row of each, under its name.
+        fields: some of array, or of the names, label, index, path and valid; by default the arrays, and label where
+            there are labels.  Of a .npz file only these are read.
+        labels: one number, array or object per sample, as for `FileDataset`.
+        ragged: the arrays of files may differ in shape, and leave the loader padded; False: all have the first one's.
+        kinds: the kinds of fields that are more than arrays, such as {"image": "image", "mask": "mask"}.
         storage_options: fsspec's, for remote files.
 
     Raises:
-        ValueError: no files, not one label per file, or an unknown field; the first file is damaged or holds no
-            numbers.  A fault of any other file shows when it is read (`on_bad_sample`), as a FieldTypeError if its
-            dtype, number of dimensions or shape is not the first one's.
-        TypeError: `paths` are not paths.
+        ValueError: no files, not one label per sample, arrays of different lengths, or an unknown field; the first file
+            is damaged or holds no numbers.  A fault of any other file shows when it is read (`on_bad_sample`), as a
+            FieldTypeError if its dtype, number of dimensions or shape is not the first one's.
+        TypeError: `paths` are not paths, or a dict that holds something else than arrays.
         FieldTypeError: arrays of labels that differ in dtype or number of dimensions.
         FileNotFoundError: no such folder, no file in it, or the first file is missing.
     """
 
     blocking = True
-    paths: list[str]
 
     def __init__(
         self,
-        paths: str | Path | Sequence[str | Path],
+        paths: str | Path | Sequence[str | Path] | Mapping[str, Any],
         fields: Sequence[str] | None = None,
         *,
         labels: Sequence[Any] | None = None,
         ragged: bool = True,
+        kinds: Mapping[str, AnyKind] | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = dict(storage_options or {})
-        self.paths = _find(paths, self._options)
-        if labels is not None and len(labels) != len(self.paths):
-            raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.paths)} files")
         self._form: Form | None = None
-        first = self._load(0)
-        self._form = Form.of("array", first, fixed_shape=not ragged)
-        kinds: dict[str, Kind] = {"array": "array" if first.ndim else "number"}
-        self.labels: Column | None = None
-        if labels is not None:
-            self.labels, kinds["label"] = as_column("labels", labels)
-        self._uniform = {
-            "array": not ragged or not first.ndim,
-            "label": self.labels is not None and same_shape(self.labels, kinds["label"]),
+        self._columns = _arrays(paths, fields, self._options)
+        known: dict[str, AnyKind] = {
+            name: "number" if np.ndim(array) == 1 else "array" for name, array in self._columns.items()
         }
-        self._set_fields(tuple(kinds) if fields is None else fields, kinds)
+        self._uniform = dict.fromkeys(self._columns, True)
+        if not self._columns:
+            self.paths = _find(paths, self._options)  # type: ignore[arg-type]
+            first = self._load(0)
+            self._form = Form.of("array", first, fixed_shape=not ragged)
+            known["array"], self._uniform["array"] = "array" if first.ndim else "number", not ragged or not first.ndim
+        self.blocking = not self._columns
+        if labels is not None:
+            if len(labels) != len(self):
+                what = "file" if self.paths else "row"
+                raise ValueError(f"labels must be one for each {what}, got {len(labels)} for {len(self)} {what}s")
+            self._columns["label"], held = as_column("labels", labels)
+            known["label"], self._uniform["label"] = held, same_shape(self._columns["label"], held)
+        self._set_fields(tuple(known) if fields is None else fields, known, kinds)
         self._fingerprint: str | None = None
 
+    @property
+    def labels(self) -> Column | None:
+        """The labels."""
+        return self._columns.get("label")
+
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.paths) if self.paths is not None else len(next(iter(self._columns.values())))
 
     def uniform(self, name: str) -> bool:
-        return self._uniform.get(name, self.kinds[name] == "number")
+        return self._uniform.get(name, self.kinds[name].held == "number")
+
+    def dtype(self, name: str) -> np.dtype[Any] | None:
+        if name == "array" and self._form is not None:
+            form: np.dtype[Any] = self._form.dtype
+            return form
+        column = self._columns.get(name)
+        return column.dtype if isinstance(column, np.ndarray) else None
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
-        columns: Columns = {}
-        if "array" in names:
+        columns = take({name: self._columns[name] for name in names if name in self._columns}, indices)
+        if "array" in names and self.paths is not None:
             columns["array"] = [self._load(i) for i in indices]
-        if "label" in names and self.labels is not None:
-            columns |= take({"label": self.labels}, indices)
         return columns
 
     def _load(self, index: int) -> NDArray[Any]:
+        assert self.paths is not None
         path = self.paths[index]
         try:
             array = as_npy(open_storage(path, **self._options).read_all())
@@ -94,18 +118,43 @@ class NumpyDataset(MapDataset):
         return array
 
     def fingerprint(self) -> str:
-        """Hash the files' names below their common folder, in order, and the labels: the folder itself may move."""
+        """Hash the files' names below their common folder, in order, and the labels; or the arrays' values, once."""
         if self._fingerprint is None:
-            self._fingerprint = f"{len(self)} arrays {files_digest(self.paths, self.labels)}"
+            found = digest(self._columns) if self.paths is None else files_digest(self.paths, self.labels)
+            self._fingerprint = f"{len(self)} {'rows' if self.paths is None else 'arrays'} {found}"
         return self._fingerprint
 
 
-def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:
+def _arrays(paths: Any, fields: Sequence[str] | None, options: dict[str, Any]) -> Columns:
+    """Give the arrays of a dict or of a .npz file by name; none of anything else.
+
+    Raises:
+        TypeError, ValueError: something else than arrays of numbers, or arrays of different lengths.
+    """
     if isinstance(paths, Mapping):
-        raise TypeError(
-            "NumpyDataset takes the paths of .npy files, got a dict: for arrays in memory write "
-            "InMemoryDataset(**arrays), for several files per sample a Dataset of your own"
+        given = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in paths.items()}
+    elif isinstance(paths, (str, Path)) and os.fspath(paths).endswith(".npz"):
+        file = io.BytesIO(open_storage(paths, **options).read_all().data)
+        with np.load(file, allow_pickle=False) as saved:
+            given = {name: saved[name] for name in saved.files if fields is None or name in fields}
+    else:
+        return {}
+    for name, value in given.items():
+        if not isinstance(value, np.ndarray) or not value.ndim or value.dtype.kind not in NUMERIC:
+            got = f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise TypeError(
+                f"NumpyDataset takes arrays of numbers with a row per sample, got {got} for {name!r}: for lists of "
+                "files write FileDataset({...}), for other values InMemoryDataset({...})"
+            )
+    lengths = {name: len(value) for name, value in given.items()}
+    if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
+        raise ValueError(
+            f"arrays must be of one length, at least 1, got {lengths}: choose some by fields=, or by a dict"
         )
+    return given
+
+
+def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:
     if not isinstance(paths, (str, Path)):
         return expand(paths, **options)
     text = os.fspath(paths)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Columns, Kind
+from ..batch import Columns, Held
 from ..formats.recordio import RECORDIO, read_images
 from ..formats.records import RecordFiles
 from ..formats.whole import first_whole
+from ..kinds import AnyKind, tell
 from .records import RecordDataset
 
-_KINDS = {"image": ("encoded", "array"), "label": ("number", "array")}
+_KINDS: dict[str, tuple[Held, Held]] = {"image": ("encoded", "array"), "label": ("number", "array")}
 
 
 class RecordIODataset(RecordDataset):
@@ -45,16 +46,17 @@ class RecordIODataset(RecordDataset):
         index_paths: str | Path | Sequence[str | Path] | None = None,
         fields: Sequence[str] = ("image", "label"),
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         index_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         kinds = dict(kinds or {})
         for name, kind in kinds.items():
-            if kind not in _KINDS.get(name, ()):
+            if name not in _KINDS or tell(kind, _KINDS[name][0]).held not in _KINDS[name]:
                 some = " or ".join(f"{{{name!r}: {kind!r}}}" for name, kinds in _KINDS.items() for kind in kinds)
                 raise ValueError(f"kinds must be of {some}, got {{{name!r}: {kind!r}}}")
-        known: dict[str, Kind] = {"image": "encoded", "label": "number", "id": "number", **kinds}
+        known: dict[str, AnyKind] = {"image": "encoded", "label": "number", "id": "number"}
+        known |= {name: tell(kind, _KINDS[name][0]) for name, kind in kinds.items()}
         self._set_fields(fields, known)
         self.records = RecordFiles(RECORDIO, paths, index_paths, index_dir, storage_options)
         if "label" in self.fields and "label" not in kinds:
@@ -71,7 +73,7 @@ class RecordIODataset(RecordDataset):
         }
         if "label" in names:
             columns["label"] = labels = [image.labels for image in images]
-            if self.kinds["label"] == "number":
+            if self.kinds["label"].held == "number":
                 for index, label in zip(indices, labels, strict=True):
                     if len(label) != 1:
                         raise ValueError(

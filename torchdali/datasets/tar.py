@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch import Columns, Kind
+from ..batch import Columns
 from ..checks import one_of
 from ..fields import BESIDE, check_kinds, name_parts
 from ..fingerprint import below_common_folder, digest
 from ..formats.cache import Index
 from ..formats.npy import as_npy
-from ..formats.parts import Component, as_kind, component, default_field
+from ..formats.parts import Component, component, component_as, default_field
 from ..formats.tar import BLOCK, check_header
 from ..formats.texts import Texts
 from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
+from ..kinds import AnyKind
 from ..paths import expand
 from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
 from .base import MapDataset
+from .convert import Convert
 from .exclude import Exclude, kept
 
 
@@ -43,6 +45,7 @@ class TarDataset(MapDataset):
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
         missing: "error", or "skip" to leave out samples that lack a part.
         kinds: the kinds of fields that differ from those of their endings: "encoded", "array", "number" or "object".
+        convert: functions by field, such as {"txt": tokenize}, as in `FileDataset`.
         index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
         storage_options: fsspec's, for remote tars.
@@ -68,7 +71,8 @@ class TarDataset(MapDataset):
         fields: Sequence[str] | None = None,
         *,
         missing: str = "error",
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
+        convert: Convert | None = None,
         index_paths: str | Path | Sequence[str | Path] | None = None,
         index_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -78,7 +82,8 @@ class TarDataset(MapDataset):
         options = dict(storage_options or {})
         wanted = alternatives(ext)
         self._endings = wanted
-        self._components = self._name_components(wanted, fields, dict(kinds or {}))
+        told = dict(kinds or {})
+        self._components = self._name_components(wanted, fields, told, convert or {})
         self.shards = expand(paths, **options)
         self._storages = [open_storage(path, **options) for path in self.shards]
         self._indexed = index_paths is not None
@@ -98,22 +103,24 @@ class TarDataset(MapDataset):
             for name, part in self._components.items()
             if part.convert is as_npy
         }
+        self._set_convert(convert or {}, told)
         self._fingerprint: str | None = None
 
     def _name_components(
-        self, wanted: list[list[str]], fields: Sequence[str] | None, kinds: dict[str, Kind]
+        self, wanted: list[list[str]], fields: Sequence[str] | None, told: dict[str, AnyKind], convert: Convert
     ) -> dict[str, Component]:
         natural = [default_field(endings[0]) for endings in wanted]
         fields = natural if fields is None else fields
         names = name_parts(fields, natural, (*BESIDE, "key"))
-        check_kinds(kinds, names)
+        check_kinds(told, names)
+        kinds = {name: kind for name, kind in told.items() if name not in convert}  # those are of the results
         parts = {}
         for name, endings in zip(names, wanted, strict=True):
-            several = {as_kind(one, kinds[name]) if name in kinds else component(one) for one in endings}
+            several = {component_as(one, kinds[name]) if name in kinds else component(one) for one in endings}
             if len(several) > 1:
                 raise ValueError(f"alternatives must be of one kind, got {';'.join(endings)}: write kinds=")
             parts[name] = several.pop()
-        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}})
+        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}}, kinds)
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:
@@ -179,12 +186,12 @@ class TarDataset(MapDataset):
                 self._forms[name].check(name, value, self.path(0), self.path(i))
             columns[name].append(value)
         result: Columns = {
-            name: np.array(values, np.int64) if self.kinds[name] == "number" else values
+            name: np.array(values, np.int64) if self._components[name].kind == "number" else values
             for name, values in columns.items()
         }
         if "key" in names:
             result["key"] = [self._keys[i] for i in indices]
-        return result
+        return self._converted(result)
 
     def path(self, index: int) -> str:
         """Give the tar and the sample's key in it: "shard.tar#key"."""

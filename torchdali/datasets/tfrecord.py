@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Column, Columns, Kind
+from ..batch import Column, Columns, Held
 from ..fields import BESIDE, check_kinds
 from ..formats.example import check_protobuf, parse_example
 from ..formats.feature import Feature, FeatureError
 from ..formats.parts import as_bytes, as_integer, as_text
 from ..formats.records import RecordFiles
 from ..formats.tfrecord import TFRECORD, crc32c, read_records
+from ..kinds import AnyKind
 from ..storage import Bytes
+from .convert import Convert
 from .records import RecordDataset
 
-_FROM_BYTES: dict[Kind, Callable[[Bytes], Any]] = {
+_FROM_BYTES: dict[Held, Callable[[Bytes], Any]] = {
     "encoded": as_bytes, "array": as_bytes, "object": as_text, "number": as_integer,
 }  # fmt: skip
 
@@ -44,6 +46,7 @@ class TFRecordDataset(RecordDataset):
             Any of index, path and valid may be among them.  None: the features' names.
         kinds: the kinds of fields of bytes: "encoded", "array", "object" (a string, from UTF-8) or "number" (an integer
             in text).
+        convert: functions by field, such as {"caption": tokenize}, as in `FileDataset`.
         index_paths: indexes made by DALI's `tfrecord2idx`, one per file; they are checked.  None: files are scanned
             once, and the result is kept.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
@@ -68,7 +71,8 @@ class TFRecordDataset(RecordDataset):
         features: Mapping[str, Any],
         fields: Sequence[str] | Mapping[str, str] | None = None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
+        convert: Convert | None = None,
         index_paths: str | Path | Sequence[str | Path] | None = None,
         index_dir: str | Path | None = None,
         check_crc: bool = False,
@@ -82,9 +86,11 @@ class TFRecordDataset(RecordDataset):
         self.features = {field: known[name] for field, name in names.items() if name in known}
         given = dict(kinds or {})
         check_kinds(given, self.features)
-        natural = {field: feature.kind(field, given.get(field)) for field, feature in self.features.items()}
-        self._set_fields(tuple(names), natural)
-        self._convert = {
+        told = {field: kind for field, kind in given.items() if field not in (convert or {})}  # those are of results
+        natural = {field: feature.kind(field, told.get(field)) for field, feature in self.features.items()}
+        self._natural = natural
+        self._set_fields(tuple(names), natural, told)
+        self._from_bytes = {
             field: _texts if one.shape else _FROM_BYTES[natural[field]]
             for field, one in self.features.items()
             if one.type == "bytes"
@@ -99,6 +105,7 @@ class TFRecordDataset(RecordDataset):
             raise
         except ValueError:
             pass  # it is damaged, and fails when it is read
+        self._set_convert(convert or {}, given)
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         values: dict[str, list[Any]] = {field: [] for field in names}
@@ -107,20 +114,26 @@ class TFRecordDataset(RecordDataset):
                 found = parse_example(content)
                 for field in names:
                     value = self.features[field].read(found)
-                    values[field].append(self._convert[field](value) if field in self._convert else value)
+                    values[field].append(self._from_bytes[field](value) if field in self._from_bytes else value)
             except ValueError as error:
                 raise (FeatureError if isinstance(error, FeatureError) else ValueError)(f"{place}: {error}") from None
-        return {field: self._column(field, column) for field, column in values.items()}
+        return self._converted({field: self._column(field, column) for field, column in values.items()})
 
     def _column(self, field: str, values: list[Any]) -> Column:
-        if self.kinds[field] == "number":
+        if self._natural[field] == "number":
             return np.array(values, np.float32 if self.features[field].type == "float" else np.int64)
-        return np.stack(values) if self.uniform(field) else values
+        return np.stack(values) if self._one_shape(field) else values
 
     def uniform(self, name: str) -> bool:
-        if name in self.features and self.kinds[name] == "array" and self.features[name].type != "bytes":
-            return None not in self.features[name].shape
-        return self.kinds[name] == "number"
+        return self.kinds[name].held == "number" or (name not in self._conversions and self._one_shape(name))
+
+    def _one_shape(self, name: str) -> bool:
+        """Whether a feature is of numbers in one shape."""
+        return (
+            self._natural.get(name) == "array"
+            and self.features[name].type != "bytes"
+            and (None not in self.features[name].shape)
+        )
 
 
 def _texts(values: list[Bytes]) -> list[str]:

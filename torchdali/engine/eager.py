@@ -12,7 +12,7 @@ from .. import _dali
 from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
-from .program import Argument, Program
+from .program import Argument, Program, layout_of
 from .work import Work
 
 
@@ -46,7 +46,10 @@ class Eager:
     def __call__(self, work: Work) -> None:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
         with self.session:
-            batches = self.program(_dali.DynamicOps(self.kind), self.inputs(work), work, _feed)
+            beside = {name: list(work.columns[name]) for name in self.plan.beside}
+            made = self.program(_dali.DynamicOps(self.kind), {**self.inputs(work), **beside}, work, _feed)
+            batches = {name: value for name, value in made.items() if not isinstance(value, list)}
+            work.lists = {n: value for n, value in made.items() if isinstance(value, list)}
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
@@ -56,11 +59,13 @@ class Eager:
         """A work's columns as batches."""
         inputs = {}
         for name in self.plan.inputs:
-            image = self.plan.kinds[name] == "image"
+            kind = self.plan.kinds[name]
+            layout = layout_of(self.plan, name)
+            image = kind.pixels and name not in self.plan.encoded
             column = work.columns[name]
-            if self.plan.kinds[name] == "number":
+            if kind.held == "number":
                 column = np.array(column)  # as numbers leave that no function sees
-            batch = _dali.as_batch(column, "HWC" if image else "")
+            batch = _dali.as_batch(column, layout)
             inputs[name] = batch.gpu() if self.stream and image else batch
         return inputs
 

@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..batch import Columns
 from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
-from ..formats.image import make_readable
+from ..formats.image import check_header, check_orientation, make_readable
+from ..kinds import Image, Mask, Polygons, Volume
+from ..moves import Sizes
 from ..order import Rows, Step
+from ..pillow import decode_mask, transcode
 from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
 from ..state import Position
-from .plan import FieldSizes, Plan
+from .decode import decode_value
+from .hostpass import FieldSizes
+from .masks import move_masks, move_outlines
+from .plan import Plan
 from .work import Work
 
 
@@ -77,22 +85,79 @@ class Fetcher:
 
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
+        plan = self.plan
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
-        read: FieldSizes = {}  # from the files' headers, where a step needs them
-        for name in self.plan.encoded:
-            files = [make_readable(data, self.max_pixels) for data in columns[name]]
-            work.columns[name] = [file.data for file in files]
-            read[name] = np.array([file.size for file in files], np.int64) if self.plan.peeks else None
-        for name in self.plan.inputs:
-            work.columns[name] = writable(work.columns[name])
-        for name in self.plan.inputs:
-            if self.plan.kinds[name] == "array":
-                check_arrays(name, columns[name], work.samples.indices.tolist())  # DALI would convert them
         sizes: FieldSizes = {}
-        for name in self.plan.pixels:
-            if self.plan.kinds[name] == "image":
-                sizes[name] = np.array([image.shape[:2] for image in work.columns[name]], np.int64)
-            else:
-                sizes[name] = read[name]
+        for name in plan.encoded:
+            kind = plan.kinds[name]
+            assert isinstance(kind, Image)
+            files = [make_readable(data, self.max_pixels, kind.exif, self._annotated(kind)) for data in columns[name]]
+            work.columns[name] = [file.data for file in files]
+            sizes[name] = np.array([file.size for file in files], np.int64) if plan.peeks else None
+        for name in plan.decoded:
+            values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
+            work.columns[name] = values
+        for name in plan.pixels:
+            if name not in sizes:
+                sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)
+        for scene in plan.host.scenes.values():
+            if not scene.pixels and scene.masks:
+                sizes[scene.masks[0]] = self._mask_sizes(work, scene.masks[0])
+            elif scene.volumes:
+                volumes = work.columns[scene.volumes[0]]
+                sizes[scene.volumes[0]] = np.array([np.shape(volume)[-3:] for volume in volumes], np.int64)
+        samples = work.samples.indices.tolist()
+        for name in plan.inputs:
+            if plan.kinds[name].held == "array":
+                check_arrays(name, columns[name], samples)  # DALI would convert them
         if sizes:
-            work.draws, work.sizes = self.plan.draw(self.plan.first_run, self.rand(work), sizes)
+            begin = plan.host.enter(work.columns, sizes)
+            work.drawn, work.views = plan.draw_first(self.rand(work), begin)
+        if plan.any_functions:
+            self._show(work)
+        for name in plan.inputs:
+            work.columns[name] = writable(work.columns[name])
+
+    def check_file(self, name: str, data: NDArray[np.uint8]) -> None:
+        """Look into the header of an image file.
+
+        Raises:
+            ValueError: it promises too many pixels, or an orientation that annotations may not know.
+        """
+        kind = self.plan.kinds[name]
+        assert isinstance(kind, Image)
+        check_header(data, self.max_pixels)
+        check_orientation(data, kind.exif, self._annotated(kind))
+
+    def transcode(self, name: str, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Make a file of the pixels that Pillow decodes; errors are Pillow's."""
+        kind = self.plan.kinds[name]
+        return transcode(data, self.max_pixels, not (isinstance(kind, Image) and kind.exif is False))
+
+    def _annotated(self, kind: Image) -> bool:
+        """Whether something lies in the picture that counts the file's own rows and columns."""
+        return bool(self.plan.host.scenes[kind.scene].annotations)
+
+    def _mask_sizes(self, work: Work, name: str) -> Sizes:
+        """Give the sizes of masks that lie in no picture; their files are decoded for it."""
+        if self.plan.kinds[name].encoded:
+            work.columns[name] = [decode_mask(data, self.max_pixels) for data in work.columns[name]]
+        return np.array([np.shape(mask)[-2:] for mask in work.columns[name]], np.int64)
+
+    def _show(self, work: Work) -> None:
+        """Put what lies in the pictures where the first function sees it: as it is after the steps before it."""
+        plan, drawn = self.plan, work.drawn
+        for name, column in plan.host.leave(drawn).items():
+            if name in plan.inputs:
+                work.columns[name] = column
+        for name in plan.inputs:
+            if isinstance(plan.kinds[name], (Mask, Volume)):
+                work.columns[name] = move_masks(plan, name, work.columns[name], drawn, self.max_pixels)
+        for name in plan.beside:
+            if isinstance(plan.kinds[name], Polygons):
+                work.columns[name] = move_outlines(plan, name, work.columns[name], drawn)
+
+
+def _extent(image: NDArray[Any]) -> tuple[int, ...]:
+    """Height and width of an image [H, W, C], or of a clip [F, H, W, C]."""
+    return image.shape[-3:-1]

@@ -1,34 +1,32 @@
-"""A plan: a transform, compiled for one dataset and one kind of device.
-
-The steps are cut in two.  The device part runs in DALI; the host part, on the CPU only, runs in torch, sample by
-sample, and is everything after the last step that has no torch form.  Parameters are drawn for runs of steps between
-functions: the first run from the headers of the files, the others from the shapes that a function gave.
-"""
+"""A plan: a transform, compiled for one dataset and one kind of device."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..batch import PIXELS, Kind
 from ..collate import Padding
-from ..rand import Key, Rand, derive, name_key
-from ..transforms.base import Compose, Params, Sizes, Transform, check_transform
+from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
+from ..moves import Crop, Crop3d, Flip
+from ..rand import Rand
+from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
+from .chain import Chain, flatten
+from .decode import on_host
+from .doubts import check_doubts
+from .hostpass import Drawn, HostPass
 from .uniformity import Uniformity
 
-Draws = dict[int, dict[str, Params]]
-"""Parameters by step and field."""
-FieldSizes = dict[str, "Sizes | None"]
 
+class Plan(Chain):
+    """A compiled transform: the chain of the steps that all views share, and a chain for each view.
 
-class Plan:
-    """A compiled transform.
+    Parameters are drawn for runs of steps between functions: the first run from the headers of the files, the others
+    from the shapes that a function gave.
 
     Args:
         transform: a transform, a function, a Compose, or None.
@@ -36,14 +34,17 @@ class Plan:
         device: "cpu" or "cuda".
         uniform: says whether a field's samples all have one shape.
         always_ragged, always_uniform: fields that leave padded, or as one tensor, whatever else is known of them.
+        doubts: fields whose kinds are guesses that may be wrong.
 
     Attributes:
-        steps: the transforms and functions.
-        names: each step's name and its occurrence: what its random numbers are keyed by, wherever it stands.
-        split: steps[:split] run in DALI, the rest in torch.
-        fused: the decoder decodes only the window of the step after it.
-        pixels: the image fields.
+        fused: the decoder decodes only the window of the step after it; with views, what all their windows need.
+        pixels: the fields that transforms of values change.
+        encoded: those of them whose files DALI decodes.
+        decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
+        beside: the fields that functions see as lists.
+        host: draws, and moves what lies in the pictures.
+        views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
         tried: the functions that were called once already.
         held: the functions that were not looked through yet for generators that they hold.
@@ -52,78 +53,190 @@ class Plan:
     def __init__(
         self,
         transform: Any,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, AnyKind],
         device: str,
         uniform: Callable[[str], bool | None],
         always_ragged: Sequence[str] = (),
         always_uniform: Sequence[str] = (),
+        doubts: Mapping[str, Doubt] | None = None,
     ) -> None:
-        self.kinds = dict(kinds)
-        self.pixels = [name for name, kind in kinds.items() if kind in PIXELS]
-        self.encoded = [name for name in self.pixels if kinds[name] == "encoded"]
-        self.steps = _flatten(transform)
-        for k, step in enumerate(self.steps):
+        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()}
+        self.pixels = [name for name, kind in self.kinds.items() if kind.pixels]
+        self.decoded = [name for name, kind in self.kinds.items() if on_host(kind)]
+        self.encoded = [name for name in self.pixels if self.kinds[name].encoded and name not in self.decoded]
+        steps, views = flatten(transform)
+        for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:
                 raise ValueError("Decode must be the first transform")
-            if isinstance(step, Transform) and not self.pixels:
-                raise ValueError(f"{type(step).__name__} acts on images, and the dataset has none: {', '.join(kinds)}")
-        self.functions = [k for k, step in enumerate(self.steps) if isinstance(step, Function)]
-        if self.encoded and not (self.steps and isinstance(self.steps[0], (Decode, Function))):
-            self.steps.insert(0, Decode())
-            self.functions = [k + 1 for k in self.functions]
+        if self.encoded and not (steps and isinstance(steps[0], (Decode, Function))):
+            steps.insert(0, Decode())
+        if not self.encoded and steps and isinstance(steps[0], Decode):
+            del steps[0]  # they are decoded already
+        chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
+        self.views = [Chain(chain, device, key=key) for key, chain in chains.items()]
+        self.named_views = views is not None and views.named
+        super().__init__(steps, device, whole=any(view.split for view in self.views))
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
-
-        if not self.encoded and self.steps and isinstance(self.steps[0], Decode):
-            del self.steps[0]  # they are decoded already
-            self.functions = [k - 1 for k in self.functions]
-        self.names = _names(self.steps)
-        self.tried: set[int] = set()
-        self.held = [step for step in self.steps if isinstance(step, Function)]
-        self.split = len(self.steps)
-        if device == "cpu":
-            while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:
-                self.split -= 1
-        for step in self.steps[: self.split]:
-            if isinstance(step, Transform) and not step.on_dali:
-                where = "on a GPU" if device != "cpu" else "before a function"
-                raise ValueError(f"{step!r} has only a CPU form and can't run {where}")
-        self.fused = self.decodes and device == "cpu" and len(self.steps) > 1 and self.transform(1).windowed
+        self.host = HostPass(self.kinds)
+        self._check(doubts or {})
+        self.tried: set[tuple[str, int]] = set()
+        self.held = [step for chain in self.chains for step in chain.steps if isinstance(step, Function)]
         first = self.functions[0] if self.functions else len(self.steps)
         self.first_run = (0, first)
-        self.peeks = bool(self.encoded) and any(self.transform(k).needs_sizes for k in range(first))
+        self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
+        self.peeks = bool(self.encoded) and self._needs_sizes(first)
+        self.any_functions = any(chain.functions for chain in self.chains)
         # A function sees everything that DALI can hold.
-        others = [name for name, kind in kinds.items() if kind in ("array", "number")] if self.functions else []
-        self.inputs = (self.pixels if self.split else []) + others
-        sources = {name: uniform(name) for name, kind in kinds.items() if kind == "array" or kind in PIXELS}
-        self.uniform = Uniformity(
-            {name: self._uniform(name, known, self.steps) for name, known in sources.items()},
-            [name for name, known in sources.items() if self._uniform(name, known, self.steps[:first]) is False],
-            bool(self.functions),
-            always_ragged,
-            always_uniform,
+        others = [
+            name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels
+        ]
+        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
+        on_dali = any(chain.split for chain in self.chains)
+        self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        seen = {*self.inputs, *self.pixels}
+        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
+        self.beside = self.beside if self.any_functions else []
+        self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
+
+    @property
+    def chains(self) -> list[Chain]:
+        """The chain of the shared steps, and those of the views."""
+        return [self, *self.views]
+
+    @property
+    def on_dali(self) -> bool:
+        """DALI has something to do."""
+        return any(chain.split for chain in self.chains)
+
+    @property
+    def empty(self) -> bool:
+        """There is nothing to do but reading."""
+        return not self.steps and not self.views
+
+    @property
+    def host_steps(self) -> bool:
+        """Steps run in torch, in the last stage."""
+        return any(chain.split < len(chain) for chain in self.chains)
+
+    def leaves_as(self, name: str) -> list[str]:
+        """The names under which a field is settled: its own, or one for each view."""
+        return [f"{name}.{view.key}" for view in self.views] if self.views and self.viewed(name) else [name]
+
+    def form_views(self, values: dict[str, Any]) -> list[Any] | dict[str, Any]:
+        """Put the values of the views into a list, or a dict by name."""
+        return values if self.named_views else list(values.values())
+
+    def viewed(self, name: str) -> bool:
+        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects."""
+        kind = self.kinds.get(name)
+        return kind is not None and (kind.spatial or kind.group is not None)
+
+    def _check(self, doubts: Mapping[str, Doubt]) -> None:
+        """Raise where a step has nothing to act on, or the kind of a field is in doubt."""
+        steps = [step for chain in self.chains for step in chain.steps]
+        spatial = any(kind.spatial for kind in self.kinds.values())
+        filters = [step for step in steps if isinstance(step, (Filter, Convert))]
+        for step in steps:
+            if isinstance(step, Function) or isinstance(step, Decode):
+                continue
+            name = type(step).__name__
+            needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
+            if needed and needed not in {kind.word for kind in self.kinds.values()}:
+                raise ValueError(
+                    f"{name} acts on {needed}, and the dataset has none: {', '.join(self.kinds)}; where they are plain "
+                    f'arrays, write kinds={{"{needed}": "{needed}"}}'
+                )
+            if not needed and not (spatial if step.moving else self.pixels):
+                arrays = [field for field, kind in self.kinds.items() if kind.word == "array"]
+                hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
+                raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
+        self._check_volumes()
+        acts = any(not isinstance(step, (Function, Decode)) for step in steps)
+        moves = any(chain.moves for chain in self.chains)
+        check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
+
+    def _check_volumes(self) -> None:
+        """Raise where volumes lie beside something else, or a step has no form for them."""
+        scenes = self.host.scenes.values()
+        for scene in scenes:
+            if scene.volumes and (others := [*scene.pixels, *(set(scene.annotations) - set(scene.volumes))]):
+                raise ValueError(
+                    f"{scene.volumes[0]!r} is a volume, and lies in one scene with {others[0]!r}: write "
+                    f"kinds={{{scene.volumes[0]!r}: kinds.Volume(scene='volume')}}"
+                )
+        volumes = [name for scene in scenes for name in scene.volumes]
+        others = [name for scene in scenes for name in (*scene.pixels, *scene.annotations) if name not in volumes]
+        for chain in self.chains:
+            for k, step in enumerate(chain.steps):
+                if not isinstance(step, Transform) or not step.moving:
+                    continue
+                name = type(step).__name__
+                if getattr(step, "dims", 2) == 3 and (others or not volumes):
+                    raise ValueError(f"{name} moves volumes, and {others[0]!r} is none: {', '.join(self.kinds)}")
+                if not volumes:
+                    continue
+                moves = step.moves(ANY) if isinstance(step, Mover) else [None]
+                if not all(isinstance(move, (Crop, Crop3d, Flip)) for move in moves):
+                    raise ValueError(
+                        f"{name} has no form for volumes, which {volumes[0]!r} is: they can be cropped and flipped; "
+                        f"write kinds={{{volumes[0]!r}: 'array'}} for a field that stays as it is"
+                    )
+                if any(place < k for place in chain.functions) or (chain is not self and self.functions):
+                    raise ValueError(f"{name} moves volumes, and can't follow a function: write it before")
+
+    def _windowed(self, first: int) -> bool:
+        """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""
+        if len(self.steps) > 1:
+            return first > 1 and self.transform(1).windowed
+        return bool(self.views) and all(len(view) and view.transform(0).windowed for view in self.views)
+
+    def _needs_sizes(self, first: int) -> bool:
+        needs = any(self.transform(k).needs_sizes for k in range(first))
+        if not self.functions:
+            needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
+        acts = any(_acts(step) for chain in self.chains for step in chain.steps)
+        return needs or (self.host.annotated and acts)
+
+    def _uniformity(
+        self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]
+    ) -> Uniformity:
+        sources = {
+            name: kind.ragged is False if kind.ragged is not None else uniform(name)
+            for name, kind in self.kinds.items()
+            if kind.held == "array" or kind.spatial
+        }
+        known: dict[str, bool | None] = {}
+        for name, of_source in sources.items():
+            shared = self._leaves(name, of_source, self)
+            known |= {name: shared}
+            for view, key in zip(self.views, self.leaves_as(name), strict=False):
+                known[key] = self._leaves(name, shared, view)
+        stays = [
+            name
+            for name, of_source in sources.items()
+            if self._leaves(name, of_source, self, self.first_run[1]) is False
+        ]
+        every = {name: [name, *self.leaves_as(name)] for name in {*ragged, *one}}
+        return Uniformity(
+            known,
+            stays,
+            self.any_functions,
+            [key for name in ragged for key in every[name]],
+            [key for name in one for key in every[name]],
         )
 
-    def transform(self, k: int) -> Transform:
-        """Step k; a function counts as one without parameters."""
-        step = self.steps[k]
-        return step if isinstance(step, Transform) else _NOTHING
-
-    def rand(self, k: int, rand: Rand) -> Rand:
-        """The random numbers of step k, from those of a batch's samples."""
-        return rand.named(Key.STEP, *self.names[k])
-
-    def seed(self, k: int, seed: int) -> int:
-        """A seed for step k, from one for a batch."""
-        name, occurrence = self.names[k]
-        return derive(seed, name_key(name), occurrence)
-
-    def _uniform(self, name: str, uniform: bool | None, steps: Sequence[Transform | Function]) -> bool | None:
-        for step in steps:
+    def _leaves(self, name: str, uniform: bool | None, chain: Chain, end: int | None = None) -> bool | None:
+        """Whether a field leaves steps of a chain with one shape."""
+        kind = self.kinds[name]
+        moved = kind.spatial and kind.word not in ("boxes", "points") and not (kind.group and isinstance(kind, Mask))
+        for step in chain.steps[:end]:
             if isinstance(step, Function):
                 # A function often makes images of one size out of any, and seldom arrays.
                 uniform = None if name in self.pixels or uniform is not False else False
-            elif step.fixes_size and name in self.pixels:
+            elif step.fixes_size and moved and (kind.word != "volume" or getattr(step, "dims", 2) == 3):
                 uniform = True
+            elif step.varies_size and moved:
+                uniform = False
         return uniform
 
     def check_padding(self, padding: Padding, dtype_of: Callable[[str], Any]) -> None:
@@ -136,36 +249,40 @@ class Plan:
         Raises:
             PadValueError: it does not fit, or names an unknown field.
         """
-        if not self.functions:  # they may add fields
-            padding.check_fields(self.kinds)
+        if self.any_functions:  # they may add fields
+            return
+        padding.check_fields(self.kinds)
         for name, kind in self.kinds.items():
-            if kind != "array" and name not in self.pixels:
+            if kind.held != "array" and name not in self.pixels:
                 continue
             dtype = self._image_dtype() if name in self.pixels else dtype_of(name)
-            if not self.uniform[name] and dtype is not None and not self.functions:
+            if dtype is not None and not all(self.uniform[key] for key in self.leaves_as(name)):
                 padding.value_for(name, dtype)
 
     def _image_dtype(self) -> torch.dtype:
         dtype = torch.uint8
-        for k in range(len(self.steps)):
-            dtype = self.transform(k).out_dtype(dtype)
+        for chain in [self, *self.views[:1]]:
+            for k in range(len(chain)):
+                dtype = chain.transform(k).out_dtype(dtype)
         return dtype
 
     @property
     def why_not_traced(self) -> str | None:
         """The reason why this plan can't run in a pipeline; None where it can."""
-        if not self.split:
+        if not self.on_dali:
             return "there is nothing for DALI to do"
-        for k in self.functions:
-            function = self.steps[k]
-            assert isinstance(function, Function)
-            if not function.traceable:
-                return f"the function {function.name} is not marked with transforms.traceable"
-            for later in range(k + 1, self.split):
-                if self.transform(later).needs_sizes:
-                    return (
-                        f"{type(self.steps[later]).__name__} needs the sizes of the images that {function.name} makes"
-                    )
+        for chain in self.chains:
+            for k in chain.functions:
+                function = chain.steps[k]
+                assert isinstance(function, Function)
+                if not function.traceable:
+                    return f"the function {function.name} is not marked with transforms.traceable"
+                later = [chain.transform(n) for n in range(k + 1, chain.split)]
+                if chain is self:
+                    later += [step for view in self.views for step in _before_function(view)]
+                for step in later:
+                    if step.needs_sizes or (self.host.annotated and _acts(step)):
+                        return f"{type(step).__name__} needs the sizes of the images that {function.name} makes"
         return None
 
     def choose(self, engine: str, any_size: bool) -> tuple[str, str]:
@@ -186,60 +303,45 @@ class Plan:
             return engine, f"engine={engine!r} was asked for"
         return ("eager", why_not) if why_not else ("pipeline", "a traced pipeline is DALI's fastest execution")
 
-    def draw(self, run: tuple[int, int], rand: Rand, sizes: FieldSizes) -> tuple[Draws, FieldSizes]:
-        """Draw the parameters of a run of steps, and give the images' sizes after it."""
-        draws: Draws = {}
-        sizes = dict(sizes)
-        before = dict(sizes)
-        for k in range(*run):
-            draws[k] = {}
-            for name in sizes:
-                # The same numbers for each field of a sample: an image and its mask are flipped together.
-                draws[k][name], sizes[name] = self.transform(k).make_params(self.rand(k, rand), sizes[name])
-        if self.fused and run[0] == 0:
-            for name in self.encoded:
-                whole = before[name]
-                assert whole is not None
-                window = draws[1][name]
-                low = np.clip(window["start"], 0, whole - 1)
-                high = np.maximum(np.minimum(window["start"] + window["shape"], whole), low + 1)
-                draws[0][name] = {"start": low.astype(np.int32), "shape": (high - low).astype(np.int32)}
-                draws[1][name] = {**window, "start": (window["start"] - low).astype(np.int32)}
-        return draws, sizes
+    def draw_first(self, rand: Rand, begin: Drawn) -> tuple[Drawn, list[Drawn]]:
+        """Draw the first run of steps; and of the views, where no function comes before them.
 
-    def runs(self) -> list[tuple[int, int]]:
-        """The device part as runs of transforms, (first, end); a function follows each, except perhaps the last."""
-        ends = [k for k in self.functions if k < self.split]
-        return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
+        Args:
+            rand: the random numbers of the samples.
+            begin: the samples as they were read.
+        """
+        drawn = self.host.draw(self, self.first_run, rand, begin)
+        views = [] if self.functions else self.draw_views(rand, self.host.shown(drawn) if self.any_functions else drawn)
+        if self.fused:
+            self._fuse(begin, drawn, views)
+        return drawn, views
 
+    def draw_views(self, rand: Rand, shared: Drawn) -> list[Drawn]:
+        """Draw the first run of each view, after the shared steps."""
+        return [
+            self.host.draw(view, (0, len(_before_function(view))), view.of_view(rand), shared) for view in self.views
+        ]
 
-class _Nothing(Transform):
-    """A function, as a step that has no parameters."""
-
-    def transform(self, ops: Any, image: Any) -> Any:
-        return image
-
-
-_NOTHING = _Nothing()
+    def _fuse(self, begin: Drawn, drawn: Drawn, views: list[Drawn]) -> None:
+        """Let the decoder decode only what the windows of the first steps need."""
+        for name in self.encoded:
+            whole = begin.sizes[name]
+            assert whole is not None
+            draws = [drawn.draws[1]] if len(self.steps) > 1 else [view.draws[0] for view in views]
+            windows = [fields[name] for fields in draws]
+            low = np.min([np.clip(window["start"], 0, whole - 1) for window in windows], axis=0)
+            ends = np.max([np.minimum(window["start"] + window["shape"], whole) for window in windows], axis=0)
+            high = np.maximum(ends, low + 1)
+            drawn.draws[0][name] = {"start": low.astype(np.int32), "shape": (high - low).astype(np.int32)}
+            for fields, window in zip(draws, windows, strict=True):
+                fields[name] = {**window, "start": (window["start"] - low).astype(np.int32)}
 
 
-def _names(steps: Sequence[Transform | Function]) -> list[tuple[str, int]]:
-    """Name each step, and count the steps of one name; those that draw nothing do not count."""
-    counts: Counter[str] = Counter()
-    names = []
-    for step in steps:
-        name = step.name if isinstance(step, Function) else type(step).__name__
-        names.append((name, counts[name]))
-        counts[name] += isinstance(step, Function) or step.draws
-    return names
+def _acts(step: Transform | Function) -> bool:
+    """Whether a step does something to what lies in pictures."""
+    return isinstance(step, Transform) and (step.moving or isinstance(step, (Filter, Convert)))
 
 
-def _flatten(transform: Any) -> list[Transform | Function]:
-    if transform is None:
-        return []
-    if isinstance(transform, Compose):
-        return [step for inner in transform.transforms for step in _flatten(inner)]
-    if isinstance(transform, Transform):
-        return [transform]
-    check_transform(transform)
-    return [Function(transform)]
+def _before_function(chain: Chain) -> list[Any]:
+    """The steps of a chain before its first function."""
+    return chain.steps[: chain.functions[0]] if chain.functions else chain.steps

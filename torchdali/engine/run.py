@@ -99,7 +99,7 @@ class Run:
             return fetcher.works(steps, busy)
 
         def decode(works: Iterator[Work]) -> Iterator[Work]:
-            if not s.plan.split:
+            if not s.plan.on_dali:
                 return works
             if s.engine == "pipeline":
                 # One more than a batch: see `order.Epoch.cut` for batches of one.
@@ -122,7 +122,7 @@ class Run:
                 fetcher.reading.close()
 
         _open.add(self)
-        if s.plan.split or s.plan.peeks or s.source.uses_dali:
+        if s.plan.on_dali or s.plan.peeks or s.source.uses_dali:
             _close_before_dali()
         self._stages: list[Prefetcher[Work]] = []
         self._last: Iterator[Work] | Prefetcher[Work]
@@ -130,13 +130,13 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         try:
-            if not s.plan.steps:
+            if s.plan.empty:
                 # There is only reading to do, and one thread needs the interpreter to itself.
                 self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
                 return
             first = self._start(fetch, 1, "read")
             # Without host part the last stage is only a hand-over, which the second thread can do.
-            if s.plan.split in (0, len(s.plan.steps)):
+            if not (s.plan.on_dali and s.plan.host_steps):
                 self._last = self._start(lambda: finish(decode(first)), s.prefetch, "decode")
                 return
             second = self._start(lambda: decode(first), 1, "decode")

@@ -15,7 +15,7 @@ from .. import _dali
 from ..batch import take
 from ..errors import first_line, leave_frame, let_through
 from .eager import Eager
-from .program import Argument
+from .program import Argument, layout_of
 from .work import Work
 
 
@@ -139,7 +139,7 @@ class Traced:
         ops = _dali.DynamicOps(eager.kind)
         with eager.session:
             program(ops, eager.inputs(probe), probe, note)
-        numbers = [plan.kinds[name] == "number" for name in plan.inputs]
+        numbers = [plan.kinds[name].held == "number" for name in plan.inputs]
 
         def inputs_of(work: Work) -> list[Any]:
             columns = [work.columns[name] for name in plan.inputs]
@@ -148,14 +148,14 @@ class Traced:
 
         feed.inputs = inputs_of
 
-        layouts = ["HWC" if plan.kinds[name] == "image" else "" for name in plan.inputs] + [""] * len(arguments)
+        layouts = [layout_of(plan, name) for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
         with _dali.on_device(eager.device), pipe:
             sources = _dali.external_source(feed, layouts, eager.device)
             nodes = iter(sources[len(plan.inputs) :])
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
-                inputs = {name: node.gpu() if plan.kinds[name] == "image" else node for name, node in inputs.items()}
+                inputs = {name: node.gpu() if layout_of(plan, name) else node for name, node in inputs.items()}
             traced = program(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
@@ -213,10 +213,7 @@ def _one_sample(work: Work) -> Work:
         samples._replace(indices=samples.indices[first], keys=samples.keys[first]),
         work.valid[first],
         columns=take(work.columns, first),
-        draws={
-            k: {name: {key: values[first] for key, values in params.items()} for name, params in fields.items()}
-            for k, fields in work.draws.items()
-        },
-        sizes={name: None if sizes is None else sizes[first] for name, sizes in work.sizes.items()},
+        drawn=work.drawn.take(first),
+        views=[drawn.take(first) for drawn in work.views],
         warnings=work.warnings,
     )

@@ -53,13 +53,16 @@ class Uniformity:
         """Note fields that a function gave new values."""
         self._sources.difference_update(names)
 
-    def settle(self, name: str, shapes: Collection[Any], decides: bool = True) -> bool:
+    def settle(
+        self, name: str, shapes: Sequence[Any], decides: bool = True, samples: Sequence[int] | None = None
+    ) -> bool:
         """Say whether a batch of a field leaves as one tensor.
 
         Args:
             name: the field.
             shapes: its samples' shapes.
             decides: it is a whole batch of the stream, and not a sample tried alone.
+            samples: the samples' indices, for messages.
 
         Raises:
             TransformError: the field's samples must have one shape, and these differ.
@@ -69,12 +72,14 @@ class Uniformity:
             if self._functions and decides:
                 self._settled[name] = same
             return same
-        if known and not same and (name in self._settled or name in self._asked):
-            first, other = list(dict.fromkeys(shapes))[:2]
-            why = "uniform= names it" if name in self._asked else "those of the first batch had one"
+        if known and not same and len({len(shape) for shape in shapes}) == 1:
+            other = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
+            places = [f"{list(shapes[i])}{'' if samples is None else f' in sample {samples[i]}'}" for i in (0, other)]
+            why = "of the first batch had one" if name in self._settled else "that were looked at first had one"
+            why = "uniform= names it" if name in self._asked else f"those {why}"
             raise TransformError(
                 f"the samples of the field {name!r} must have one shape, since {why}, and a later batch has "
-                f"{list(first)} and {list(other)}: write ragged=[{name!r}] at the DataLoader, which gives Padded in "
-                "every batch, or make them of one shape in the transform"
+                f"{' and '.join(places)}: write ragged=[{name!r}] at the DataLoader, which gives Padded in every "
+                "batch, or make them of one shape in the transform"
             )
         return known

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import BadSample, Columns
 from ..order import Rows, Step
 from ..source import Failed
-from .plan import Draws, FieldSizes
+from .hostpass import Drawn
 
 
 @dataclass
@@ -25,8 +26,11 @@ class Work:
         valid: [N] False for repeated and substituted rows.
         read: the samples as they were read; empty where that failed.
         columns: the same, image files made readable for DALI.
-        draws, sizes: parameters of the plan's first run, and the images' sizes after it.
-        outputs: the device part's, by field.
+        drawn: the parameters of the plan's first run, and where the samples stand after it.
+        views: the same for each view, where no function comes before.
+        outputs: the device part's, by field; those of views by `Plan.leaves_as`.
+        lists: the same of fields that travel beside DALI, where functions saw them: one value per sample.
+        shared: images after the torch part of the steps that all views share.
         batch: the finished fields.
         error: the first error; later stages pass it on.
         failed: the same, where the user's code that makes samples raised it.
@@ -42,9 +46,11 @@ class Work:
     valid: NDArray[np.bool_]
     read: Columns = field(default_factory=dict)
     columns: Columns = field(default_factory=dict)
-    draws: Draws = field(default_factory=dict)
-    sizes: FieldSizes = field(default_factory=dict)
+    drawn: Drawn = field(default_factory=Drawn)
+    views: list[Drawn] = field(default_factory=list)
     outputs: dict[str, _dali.Output] = field(default_factory=dict)
+    lists: dict[str, list[Any]] = field(default_factory=dict)
+    shared: dict[str, list[torch.Tensor]] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
     failed: Failed | None = None

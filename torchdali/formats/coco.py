@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import INT32
 from ..fingerprint import digest
-from .strict_json import strict_json
+from .strict_json import plain_json, strict_json
 
 FARTHEST = 1e6  # pixels; DALI draws an edge point by point, so a much longer one would take hours and gigabytes
 PARSED = (
@@ -29,20 +28,24 @@ class Annotations:
 
     Args:
         path: the file.
-        options: DALI's options, which say what is read.
+        options: DALI's options, which say what is read; and `masks`, for polygons or run lengths of any form.
+        for_dali: refuse what only DALI's parser misreads: ids of more than 32 bits, and odd numbers and strings.
 
     Attributes:
         files: names of the images that are read.
+        images: their entries in the file, in the order of their ids.
+        instances: the entries of their annotations, by the id of the image.
+        categories: the categories' entries, by their ids.
         digest: a digest of the file's bytes.
-        dropped: sentences that count the annotations that DALI leaves out.
+        dropped: sentences that count the annotations that are left out.
 
     Raises:
         ValueError: an entry that DALI would misread.
     """
 
-    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
-        self.path, self.options = path, options
-        document, self.digest = _load(path)
+    def __init__(self, path: str, options: Mapping[str, Any], for_dali: bool = True) -> None:
+        self.path, self.options, self.bits = path, options, 32 if for_dali else 64
+        document, self.digest = _load(path, strict_json if for_dali else plain_json)
         for key in ("images", "annotations", "categories"):
             required = key != "categories" or not options.get("avoid_class_remapping")
             if key not in document and required:
@@ -54,9 +57,12 @@ class Annotations:
                 if not isinstance(entry, dict):
                     self._refuse(key, number, f"an object was expected, got {entry!r:.100}")
         self._images = self._by_id(document["images"])
-        self._categories = self._by_id(document.get("categories", []), "categories")
-        kept = self._annotations(document["annotations"])
-        self.files = [image["file_name"] for number, image in self._selected().items() if number in kept]
+        self.categories = self._by_id(document.get("categories", []), "categories")
+        self.instances = self._annotations(document["annotations"])
+        selected = self._selected().items()
+        kept = [image for number, image in selected if number in self.instances or not options.get("skip_empty")]
+        self.files = [image["file_name"] for image in kept]
+        self.images = sorted(kept, key=lambda image: image["id"])
 
     def _refuse(self, key: str, number: int, text: str) -> NoReturn:
         raise ValueError(f"{self.path}, {key}[{number}]: {text}")
@@ -64,13 +70,13 @@ class Annotations:
     def _integers(self, key: str, number: int, entry: dict[str, Any], *names: str) -> None:
         for name in names:
             value = entry.get(name)
-            if type(value) is not int or value not in INT32:
-                self._refuse(key, number, f"{name} must be an integer of 32 bits, got {value!r:.100}")
+            if type(value) is not int or not -1 << self.bits - 1 <= value < 1 << self.bits - 1:
+                self._refuse(key, number, f"{name} must be an integer of {self.bits} bits, got {value!r:.100}")
 
     def _by_id(self, entries: list[dict[str, Any]], key: str = "images") -> dict[int, dict[str, Any]]:
         """Give the images, or the categories, by their ids."""
         found: dict[int, dict[str, Any]] = {}
-        sized = self.options.get("ratio") or self.options.get("pixelwise_masks")
+        sized = any(self.options.get(option) for option in ("ratio", "pixelwise_masks", "masks"))
         for number, entry in enumerate(entries):
             sizes = [name for name in ("width", "height") if key == "images" and (sized or name in entry)]
             self._integers(key, number, entry, "id", *sizes)
@@ -93,17 +99,18 @@ class Annotations:
             raise ValueError(f"{self.path} has no image {unknown[0]!r}, which images= names ({len(unknown)} in all)")
         return selected
 
-    def _annotations(self, entries: list[dict[str, Any]]) -> set[int]:
-        """Give the ids of the images that are read, and set `dropped`."""
+    def _annotations(self, entries: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+        """Give the annotations that are read by the ids of their images, and set `dropped`."""
         options = self.options
-        selected, kept, lost = self._selected(), set(), _Lost()
+        selected, lost = self._selected(), _Lost()
+        kept: dict[int, list[dict[str, Any]]] = {}
         smallest = options.get("size_threshold", 0.1)
-        masks = next((name for name in ("polygon_masks", "pixelwise_masks") if options.get(name)), "")
+        masks = next((name for name in ("polygon_masks", "pixelwise_masks", "masks") if options.get(name)), "")
         for number, entry in enumerate(entries):
             crowd = ["iscrowd"] if "iscrowd" in entry else []
             self._integers("annotations", number, entry, "image_id", "category_id", *crowd)
             x, y, width, height = self._box(number, entry.get("bbox"))
-            if not options.get("avoid_class_remapping") and entry["category_id"] not in self._categories:
+            if not options.get("avoid_class_remapping") and entry["category_id"] not in self.categories:
                 self._refuse("annotations", number, f"no category has the id {entry['category_id']}")
             image = self._images.get(entry["image_id"])
             drawn = self._mask(number, entry, image, masks) if masks and "segmentation" in entry else False
@@ -116,9 +123,9 @@ class Annotations:
             elif width < smallest or height < smallest:
                 lost.add(f"have a box with a side below size_threshold={smallest}", number)
             else:
-                kept.add(entry["image_id"])
+                kept.setdefault(entry["image_id"], []).append(entry)
                 if masks and not drawn:
-                    lost.add(f"have no mask for {masks}", number)
+                    lost.add(f"have no mask for {masks}" if masks != "masks" else "have no mask (and stay)", number)
                 if (
                     x + width <= 0
                     or y + height <= 0
@@ -127,7 +134,7 @@ class Annotations:
                 ):
                     lost.add("have a box outside of the image (which stays)", number)
         self.dropped = lost.sentences()
-        return kept if options.get("skip_empty") else set(selected)
+        return kept
 
     def _box(self, number: int, box: Any) -> list[float]:
         if not isinstance(box, list) or len(box) != 4 or not _numbers(box, 1e30):
@@ -149,7 +156,7 @@ class Annotations:
                 got = f"{counts!r:.60}" if runs is None else f"a sum of {runs.sum()}"
                 expected = f"run lengths with a sum of {size[0] * size[1]} pixels were expected"
                 self._refuse("annotations", number, f"{expected}, got {got}")
-            return wanted == "pixelwise_masks"
+            return wanted != "polygon_masks"
         if not isinstance(mask, list):
             self._refuse("annotations", number, f"segmentation must be polygons or run lengths, got {mask!r:.100}")
         for polygon in mask:
@@ -184,7 +191,7 @@ def _numbers(values: list[Any], largest: float) -> bool:
     return {int, float}.issuperset(map(type, values)) and -largest <= min(values) and max(values) <= largest
 
 
-def _load(path: str) -> tuple[dict[str, Any], str]:
+def _load(path: str, parse: Callable[[str], Any]) -> tuple[dict[str, Any], str]:
     """Read the object in a JSON file, and give its digest too.
 
     Raises:
@@ -201,7 +208,7 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
     hashed = digest(raw)
     del raw
     try:
-        document = strict_json(text)
+        document = parse(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, byte {len(text[: error.pos].encode())}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:

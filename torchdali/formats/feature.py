@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Kind
+from ..batch import Held
 from ..checks import integer
 from ..fields import check_kind
+from ..kinds import AnyKind
 from .example import type_of, values_of
 from .parts import kind_of_bytes
 from .protobuf import Message
 
-BYTES_KINDS: tuple[Kind, ...] = ("encoded", "array", "object", "number")
+BYTES_KINDS: tuple[Held, ...] = ("encoded", "array", "object", "number")
 """The kinds that a feature of bytes may have."""
 
 
@@ -100,7 +101,7 @@ class Feature:
             f"({self.type!r}, ({count},)), or ({self.type!r}, None) for any number"
         )
 
-    def kind(self, field: str, given: Kind | None) -> Kind:
+    def kind(self, field: str, given: AnyKind | None) -> Held:
         """Give the kind of a field of this feature; raise ValueError if it can't have the given kind."""
         if self.type == "bytes" and not self.shape:
             kind, possible = kind_of_bytes(field), BYTES_KINDS

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pillow import MAX_PIXELS, as_pnm, check_pixels, decode, warn_of_depth
+from ..pillow import MAX_PIXELS, as_pnm, check_pixels, decode, orientation_of, size_of, warn_of_depth
 
 Bytes = NDArray[np.uint8]
 
@@ -37,12 +37,14 @@ class Header(NamedTuple):
         exact: DALI gives the same pixels as Pillow.
         height, width: the size of the image after EXIF orientation; 0 where only the decoder knows it.
         deep: it has more than 8 bits per value.
+        orientation: of an exact file, by EXIF; 1 is upright.
     """
 
     exact: bool
     height: int = 0
     width: int = 0
     deep: bool = False
+    orientation: int = 1
 
 
 class Readable(NamedTuple):
@@ -52,22 +54,61 @@ class Readable(NamedTuple):
     size: tuple[int, int]
 
 
-def make_readable(data: Bytes, max_pixels: int | None = MAX_PIXELS) -> Readable:
+def make_readable(
+    data: Bytes, max_pixels: int | None = MAX_PIXELS, exif: bool | None = None, annotated: bool = False
+) -> Readable:
     """Give an image as a file that DALI reads: the file itself, or a file with the pixels that Pillow gives.
 
     Args:
         data: the file, uint8 [n].
         max_pixels: the largest number of pixels that its header may promise; None: any number.
+        exif: turn it upright by its EXIF orientation; None: yes, unless `annotated`.
+        annotated: something beside it counts rows and columns: a file that isn't upright is refused if `exif` is None.
 
     Raises:
-        ValueError: the header promises more than `max_pixels`.
+        ValueError: the header promises more than `max_pixels`, or the file isn't upright and it isn't said what holds.
         OSError, ValueError, SyntaxError: Pillow's errors for files that it can't read.
     """
     header = check_header(data, max_pixels)
-    if header.exact:
+    check_orientation(data, exif, annotated, header)
+    if header.exact and (exif is not False or header.orientation == 1):
         return Readable(data, (header.height, header.width))
-    pixels = decode(data, max_pixels)
+    pixels = decode(data, max_pixels, upright=exif is not False)
     return Readable(as_pnm(pixels), (pixels.shape[0], pixels.shape[1]))
+
+
+def own_size(data: Bytes) -> tuple[int, int, int]:
+    """Read height and width as they lie in a file, before it is turned upright, and the EXIF orientation, 1 to 8.
+
+    Raises:
+        OSError: it is no image file.
+    """
+    header = read_header(data)
+    if not header.exact:
+        return size_of(data)
+    upright = header.height, header.width
+    return (*(upright[::-1] if header.orientation > 4 else upright), header.orientation)
+
+
+def check_orientation(data: Bytes, exif: bool | None, annotated: bool, header: Header | None = None) -> None:
+    """Refuse a file that isn't upright by EXIF where annotations lie beside it, and it isn't said what they count.
+
+    Args:
+        data, exif, annotated: as for `make_readable`.
+        header: the file's, if it was read.
+
+    Raises:
+        ValueError: it says what to write.
+    """
+    if not annotated or exif is not None:
+        return
+    header = header or read_header(data)
+    if (header.orientation if header.exact else orientation_of(data)) != 1:
+        raise ValueError(
+            "the file has an EXIF orientation, and what lies beside it counts rows and columns: write "
+            "kinds={'image': kinds.Image(exif=False)} where that means the file's own ones, as in COCO and in Pillow, "
+            "or exif=True where it means those of the upright image"
+        )
 
 
 def look(data: Bytes) -> NDArray[np.uint8]:
@@ -174,7 +215,8 @@ def _jpeg(view: memoryview) -> Header:
             return Header(False, height, width)
         at += 2 + length
     exact = clean and height > 0 and width > 0 and not (in_xmp and orientation in (0, 9))
-    return Header(exact, width, height) if 4 < orientation < 9 else Header(exact, height, width)
+    turned = orientation if orientation in range(1, 9) else 1
+    return Header(exact, *((width, height) if turned > 4 else (height, width)), orientation=turned)
 
 
 # EXIF
@@ -262,7 +304,7 @@ def _png(view: memoryview) -> Header:
                 clean = clean and zlib.crc32(view[at + 4 : end - 4]) == check
         at = end
     exact = clean and seen and height > 0 and width > 0
-    return Header(exact, width, height, deep) if orientation > 4 else Header(exact, height, width, deep)
+    return Header(exact, *((width, height) if orientation > 4 else (height, width)), deep, orientation or 1)
 
 
 # WebP

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..storage import Bytes
+from ..storage import Bytes, Storage
 
 
 def as_npy(data: Bytes) -> NDArray[Any]:
@@ -36,6 +36,26 @@ def as_npy(data: Bytes) -> NDArray[Any]:
         )
     array = np.frombuffer(data, dtype, count, size).reshape(shape, order="F" if fortran else "C")
     return np.require(array, dtype.newbyteorder("="), ["C", "A"])
+
+
+def npy_layout(file: Storage) -> tuple[int, np.dtype[Any], int] | None:
+    """Read from a .npy file's header where its elements begin, their dtype and number; None for any other file.
+
+    Raises:
+        ValueError: it is cut off, or holds no 1-d array of numbers.
+    """
+    start = file.read(0, min(12, file.size)).tobytes()
+    if start[:6] != b"\x93NUMPY":
+        return None
+    size = 10 + int.from_bytes(start[8:10], "little") if start[6] == 1 else 12 + int.from_bytes(start[8:12], "little")
+    shape, _, dtype = _npy_header(file.read(0, size).tobytes())
+    whole = size + math.prod(shape) * dtype.itemsize
+    if len(shape) != 1 or file.size != whole:
+        raise ValueError(
+            f"{file.path}: an array of one dimension, in {whole} bytes, was expected, got {dtype} {list(shape)} in "
+            f"{file.size} bytes"
+        )
+    return size, dtype, shape[0]
 
 
 @functools.lru_cache(64)

@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch import Kind
+from ..batch import Held
 from ..checks import nearest_path
 from ..fingerprint import digest
 
@@ -48,7 +48,7 @@ class PackedColumn:
     """
 
     name: str
-    kind: Kind
+    kind: Held
     dtype: str
     ndim: int
     shape: list[int] | None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..batch import Kind
+from ..batch import Held
+from ..kinds import AnyKind, Audio, Kind, Number, Object, Video, as_kind, tell
 from ..storage import Bytes
 from .npy import as_npy
 
@@ -15,6 +17,12 @@ IMAGES = frozenset(
     "webp".split()
 )
 """Endings of the image files that the loader decodes."""
+
+Whole = tuple[Kind, Callable[[Bytes], Any]]
+"""The kind of whole files, and the function that makes values of their bytes."""
+
+AUDIO = frozenset("wav flac ogg oga opus mp3".split())
+VIDEO = frozenset("mp4 m4v mov mkv webm avi mpg mpeg ogv".split())
 
 _NAMES = frozenset("image img picture photo image/encoded image_bytes img_bytes image_data encoded_image".split())
 
@@ -27,11 +35,11 @@ class Component(NamedTuple):
         convert: makes the value from its bytes, uint8 [n]; raises ValueError for other bytes.
     """
 
-    kind: Kind
+    kind: Held
     convert: Callable[[Bytes], Any]
 
 
-def kind_of_bytes(field: str) -> Kind:
+def kind_of_bytes(field: str) -> Held:
     """Tell by its name whether a field of bytes holds image files ("encoded") or just bytes ("array")."""
     name = field.lower()
     if name in _NAMES or (name.startswith("image/") and name.endswith("/encoded")):
@@ -57,21 +65,47 @@ def default_field(ext: str) -> str:
     return "image" if "." not in ext and ext.lower() in IMAGES else ext
 
 
-def as_kind(ext: str, kind: Kind) -> Component:
+def component_as(ext: str, told: AnyKind) -> Component:
     """Give the component of an ending with another kind than usual.
 
     Raises:
         ValueError: the ending can't have this kind.
     """
     natural = component(ext)
+    kind = tell(told, natural.kind).held
     if kind == natural.kind:
         return natural
-    ways: dict[Kind, Callable[[Bytes], Any]] = {
+    ways: dict[Held, Callable[[Bytes], Any]] = {
         "encoded": as_bytes, "array": as_bytes, "number": as_integer, "object": as_python_bytes,
     }  # fmt: skip
     if kind not in ways:
-        raise ValueError(f"the kind of {ext!r} must be one of {', '.join(ways)}, got {kind!r}")
+        raise ValueError(f"the kind of {ext!r} must be one of {', '.join(ways)}, got {told!r}")
     return Component(kind, ways[kind])
+
+
+def whole_file(ext: str, told: AnyKind | None = None) -> Whole:
+    """Give the kind of files with an ending, and the function that makes values of their bytes.
+
+    Args:
+        ext: the ending.
+        told: the kind that the user wrote.
+
+    Raises:
+        ValueError: the ending says nothing, and neither does the user; or files with this ending can't have the kind.
+    """
+    natural = component(ext)
+    if told is None:
+        if ext in AUDIO | VIDEO:
+            return Audio(encoded=True) if ext in AUDIO else Video(encoded=True), as_bytes
+        if ext not in IMAGES and ext not in _COMPONENTS:
+            raise ValueError(f"the ending {ext!r} does not say what a file holds")
+        return as_kind(natural.kind), natural.convert
+    kind = tell(told, "encoded" if natural.convert is as_bytes else natural.kind)
+    if natural.convert is as_npy and not isinstance(kind, (Number, Object)):
+        return replace(kind, encoded=False), as_npy
+    if kind.held == natural.kind:
+        return kind, natural.convert
+    return kind, component_as(ext, kind.held).convert
 
 
 def as_bytes(data: Bytes) -> Bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from ..batch import Kind
 from ..checks import integer
 from ..distributed import Shard
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..options import Options
 from ..order import Epoch, Rows
 from ..source import Pass, Reading
@@ -31,7 +31,8 @@ class SampleSource(PythonSource):
         batch: it makes whole batches.
         num_samples: the samples per epoch on each rank, where that is known: the loader has a length then.  Not with
             `batch`, where the callback decides how large batches are.
-        fields, ragged, kinds: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`; but samples have one shape in all fields that `ragged` does not
+            name, since no others can be looked at before.
 
     Raises:
         TypeError: it is not callable.
@@ -49,7 +50,7 @@ class SampleSource(PythonSource):
         num_samples: int | None = None,
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         if not callable(callback):
             raise TypeError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..batch import Kind
 from ..errors import leave_frame, let_through
+from ..kinds import Kind
 from ..seeding import seeded
 from ..workers import Answer, EpochEnd
 from .sample import Description, Structure

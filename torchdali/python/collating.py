@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data._utils.collate import default_convert
 
 from ..batch import Collated, Columns, Objects
+from ..kinds import OBJECT
 from ..options import Options
 from ..rand import Key
 from ..seeding import seed_all
@@ -16,7 +17,7 @@ from ..signature import Form
 from .sample import Leaf, Structure
 
 BATCH = "batch"
-WHOLE = Structure([Leaf(BATCH, (), Form("object"))], BATCH)
+WHOLE = Structure([Leaf(BATCH, (), Form("object"), OBJECT)], BATCH)
 """The structure of a batch that nothing is known of."""
 
 
@@ -32,11 +33,16 @@ class Collating:
         self._function, self._single = function, single
 
     @classmethod
-    def of(cls, options: Options) -> Collating | None:
-        """Take it from a loader's options; None where the loader puts batches together."""
+    def of(cls, options: Options, transformed: bool) -> Collating | None:
+        """Take it from a loader's options; None where the loader puts batches together first.
+
+        Args:
+            options: the loader's.
+            transformed: samples are decoded and transformed after reading.
+        """
         if options.batch_size is None:
             return cls(options.collate_fn or default_convert, True)
-        return None if options.collate_fn is None else cls(options.collate_fn, False)
+        return None if options.collate_fn is None or transformed else cls(options.collate_fn, False)
 
     def columns(self, samples: Sequence[Any], *numbers: int) -> Columns:
         """Make the columns of a batch, see `collated`.

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import suppress
 from typing import Any, Self
 
-from ..batch import Kind
 from ..checks import one_of
 from ..distributed import Shard
 from ..errors import StateMismatchError
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..options import Options
 from ..order import Batching, Endless, Epoch, Order
 from ..source import Pass, Reading
@@ -48,7 +48,8 @@ class IterableSource(PythonSource):
         shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
             shares itself, among workers and ranks.  "auto": as "skip"; but a dataset that asks
             `torch.utils.data.get_worker_info` shares itself among workers.
-        fields, ragged, kinds: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`; but samples have one shape in all fields that `ragged` does not
+            name, since no others can be looked at before.
 
     Raises:
         TypeError: it can't be iterated, or only once.
@@ -65,7 +66,7 @@ class IterableSource(PythonSource):
         shard: str = "auto",
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         once = isinstance(dataset, Iterator) and type(dataset).__module__ in ("builtins", "itertools", "_io")
         if once:

@@ -10,8 +10,9 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..batch import Columns, Kind
+from ..batch import Columns
 from ..errors import StateMismatchError, leave_frame, let_through
+from ..kinds import Kind
 from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info

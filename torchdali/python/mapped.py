@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
-from ..batch import Kind
 from ..fingerprint import digest
+from ..kinds import AnyKind
 from ..listeners import Listeners
 from ..order import Rows
 from ..source import Pass, Reading
@@ -17,6 +17,7 @@ from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
 from .sample import Description
+from .shapes import spread
 from .source import TRIES, PythonSource
 
 
@@ -32,7 +33,8 @@ class PythonDataset(PythonSource):
         dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
         fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and
             attributes' names; of a tuple "image", "label", or "field1" by its number.
-        ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.
+        ragged: fields that always leave as `Padded`, by their names or the last parts of them.  Others do where some
+            samples that are spread over the dataset have other shapes; samples that differ later are an error.
         kinds: kinds of fields by their names ("encoded", "image", "array", "number", "object"); others have those that
             the first sample of a pass shows.
 
@@ -46,7 +48,7 @@ class PythonDataset(PythonSource):
         fields: Sequence[str] | None = None,
         *,
         ragged: Sequence[str] = (),
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")
@@ -76,7 +78,9 @@ class PythonDataset(PythonSource):
         return Description(WHOLE) if self.collated else super()._describe()
 
     def describe_request(self, worker: int) -> MapDescribe:
-        return MapDescribe(self._first or list(range(min(len(self), TRIES))), self._names, self._kinds)
+        first = self._first or list(range(min(len(self), TRIES)))
+        looked = spread(len(self)) if self._looks else []
+        return MapDescribe(first, self._names, self._kinds, looked, self._told)
 
     def open(self, pass_: Pass) -> Reading:
         structure = self.structure

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
-from ..batch import Kind
 from ..errors import leave_frame, let_through
+from ..kinds import Kind
 from ..listeners import Listeners
 from ..seeding import seeded
 from ..workers import Answer
 from .collating import Collating
-from .sample import Description, Path, Structure, lists_in
+from .sample import Description, Path, Structure, count_values, holds_dicts, lists_in
+from .shapes import uniform_fields
 from .values import BYTES
 
 _SURE = 9  # samples after the first one, until bytes are no image files
@@ -26,11 +27,15 @@ class MapDescribe(NamedTuple):
         indices: the samples to try.
         fields: as the user named them; None: names that the sample suggests.
         kinds: kinds of fields, as the user named them.
+        spread: the samples whose shapes are looked at.
+        told: fields of which it is known whether their samples have one shape.
     """
 
     indices: list[int]
     fields: tuple[str, ...] | None
     kinds: Mapping[str, Kind]
+    spread: list[int]
+    told: frozenset[str]
 
 
 class MapRead(NamedTuple):
@@ -99,9 +104,28 @@ class MapJob:
         return Answer(request.structure.columns(rows))
 
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample, or a later one whose bytes are an image file where the first one's are none.
+        """Describe samples: their structure, and which fields have one shape in all of them, as far as some show it."""
+        structure = self._structure(request, progress)
+        rows = self._rows(structure, request.spread, progress)
+        return Description(structure, uniform_fields(structure, rows, request.told))
 
-        Its lists are containers where the next samples have lists of the same lengths.
+    def _rows(self, structure: Structure, indices: list[int], progress: Callable[[int], None]) -> Iterator[list[Any]]:
+        """The values of some samples; one that can't be made is an error where the order has it."""
+        for index in indices:
+            try:
+                progress(index)
+                seeded(0, 0, index)
+                row = structure.values(self._one(index))
+            except Exception as error:
+                let_through(error)
+                continue
+            yield row
+
+    def _structure(self, request: MapDescribe, progress: Callable[[int], None]) -> Structure:
+        """Take the structure of the first sample, or a later one whose bytes are an image file where its are none.
+
+        Its lists are containers where the next samples have lists of the same lengths.  Where samples differ in what
+        their dicts hold, as those with and without objects do, the one that holds most is described.
 
         A sample that can't be made, or has another structure, is an error where the order has it.
         """
@@ -110,12 +134,17 @@ class MapJob:
         first: Structure | None = None
         lists: dict[Path, int] = {}
         failed: Exception | None = None
+        most, differ = 0, False
         for number, index in enumerate(request.indices):
             try:
                 progress(index)
                 seeded(0, 0, index)
                 other = self._one(index)
                 lengths = lists_in(other)
+                held = count_values(other)
+                differ = differ or (first is not None and held != most)
+                if held > most:  # fields that the samples before it lack
+                    first, most = None, held
                 structure = Structure.of(other, request.fields, request.kinds, lengths if first is None else lists)
             except Exception as error:
                 let_through(error)
@@ -128,14 +157,18 @@ class MapJob:
             if first is not structure and len(structure.leaves) == len(first.leaves):
                 found = zip(structure.leaves, doubtful, strict=True)
                 if any(doubt and leaf.form.kind == "encoded" for leaf, doubt in found):
-                    return Description(structure)
-            if not (any(doubtful) or lists) or number >= _SURE:
+                    return structure
+            grouped = any(leaf.kind.group for leaf in first.leaves)
+            look_on = any(doubtful) or lists or (holds_dicts(sample) and not grouped)
+            if number >= _SURE and not (differ and not grouped):
+                break
+            if not (look_on or differ):
                 break
         if first is None:
             assert failed is not None
             progress(request.indices[0])
             raise failed
-        return Description(Structure.of(sample, request.fields, request.kinds, lists))
+        return Structure.of(sample, request.fields, request.kinds, lists)
 
     def _one(self, index: int) -> Any:
         fetch = _many(self.dataset)

@@ -5,15 +5,15 @@ values become fields, and a batch comes out in the same form:
 
     bytes, and 1-d uint8 arrays of an image file's bytes    encoded
     PIL images; uint8 arrays [H, W, C]; uint8 tensors [C, H, W] (C: 1 or 3)    image
-    PIL images of the modes 1, P, I and F, [H, W] as they are; masks of torchvision    array
-    other arrays and tensors                                array
+    torchvision's tv_tensors                                image, mask, boxes, points, video
+    PIL images of the modes 1, P, I and F, [H, W] as they are; other arrays and tensors    array
     numbers, bool, tensors and arrays without dimensions    number
     strings, None and anything else                         object
 
 A list inside a sample is such a container if it holds tensors, arrays or numbers only, and as many in each sample (of
 the first ten, which must be there by index); other lists are objects.
 
-Transforms act on every image, also on a mask that looks like one: give masks as arrays [H, W].
+Kinds may be told by the fields' names; `schema` says what is guessed, and what is a doubt.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..batch import Columns, Kind
-from ..checks import nearest
+from ..batch import Columns, Held
 from ..fields import ALWAYS, name_parts
+from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..signature import Form
+from .schema import GROUPED, Seen, find_kinds
 from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
@@ -41,12 +42,16 @@ class Leaf(NamedTuple):
     Attributes:
         name: the field.
         path: the way from the sample to the value.
-        form: the kind and the form of the value.
+        form: the form of the value.
+        kind: the kind of the field.
+        empty: stands for the value in a sample that has no objects; None: every sample must have the value.
     """
 
     name: str
     path: Path
     form: Form
+    kind: Kind
+    empty: Any = None
 
 
 class Structure:
@@ -55,17 +60,18 @@ class Structure:
     Args:
         leaves: the values.
         frame: the sample with the leaves' names in place of the values.
+        doubts: fields whose kinds are guesses that may be wrong.
     """
 
-    def __init__(self, leaves: Sequence[Leaf], frame: Any) -> None:
-        self.leaves, self.frame = list(leaves), frame
+    def __init__(self, leaves: Sequence[Leaf], frame: Any, doubts: Mapping[str, Doubt] | None = None) -> None:
+        self.leaves, self.frame, self.doubts = list(leaves), frame, dict(doubts or {})
 
     @classmethod
     def of(
         cls,
         sample: Any,
         fields: Sequence[str] | None = None,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         lists: Iterable[Path] = (),
     ) -> Structure:
         """Take the structure of a sample.
@@ -82,7 +88,11 @@ class Structure:
             TypeError: a value that has no column.
         """
         paths: list[Path] = []
-        opened = frozenset(lists)
+        told = set(kinds or {})
+        objects = GROUPED if any(isinstance(as_kind(kind), Boxes) for kind in (kinds or {}).values()) else frozenset()
+        opened = frozenset(
+            path for path in lists if not {_spell(path), str(path[-1])} & told and str(path[-1]) not in objects
+        )
         _walk(sample, (), paths.append, opened=opened)
         values = [_at(sample, path) for path in paths]
         if not paths:
@@ -91,19 +101,24 @@ class Structure:
         names = _names(paths, forms)
         if fields is not None:
             names = name_parts(fields, names, ALWAYS)
-        for name, kind in (kinds or {}).items():
-            if name not in names:
-                raise ValueError(f"kinds must name fields among {', '.join(names)}, got {name!r}{nearest(name, names)}")
-            number = names.index(name)
-            forms[number] = form_as(name, kind, values[number])
+        seen = [
+            Seen(name, path[:-1], path[-1] if path else "", value, form.kind)
+            for name, path, value, form in zip(names, paths, values, forms, strict=True)
+        ]
+        found, doubts = find_kinds(seen, kinds or {})
+        leaves = []
+        for name, path, value, form in zip(names, paths, values, forms, strict=True):
+            if found[name] != WORDS[form.kind]:
+                form = form_as(name, found[name], value)
+            empty = _no_objects(form, value, found[name]) if found[name].group else None
+            leaves.append(Leaf(name, path, form, found[name], empty))
         by_path = dict(zip(paths, names, strict=True))
-        leaves = [Leaf(name, path, form) for name, path, form in zip(names, paths, forms, strict=True)]
-        return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened))
+        return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened), doubts)
 
     @property
     def kinds(self) -> dict[str, Kind]:
         """The kind of each field."""
-        return {leaf.name: leaf.form.kind for leaf in self.leaves}
+        return {leaf.name: leaf.kind for leaf in self.leaves}
 
     def values(self, sample: Any) -> list[Any]:
         """Convert the values of a sample for their columns, in the order of the leaves.
@@ -112,7 +127,13 @@ class Structure:
             TypeError: the sample is not like the first one; the message says where.
         """
         _check_parts(self.frame, sample)
-        return [convert(leaf.name, leaf.form, _find(sample, leaf)) for leaf in self.leaves]
+        return [self._value(sample, leaf) for leaf in self.leaves]
+
+    def _value(self, sample: Any, leaf: Leaf) -> Any:
+        value = _find(sample, leaf)
+        return (
+            value if value is leaf.empty and leaf.empty is not None else convert(leaf.name, leaf.form, value, leaf.kind)
+        )
 
     def columns(self, rows: Sequence[list[Any]]) -> Columns:
         """Put the results of `values` for some samples into columns."""
@@ -133,9 +154,11 @@ class Description(NamedTuple):
 
     Attributes:
         structure: the structure of a sample.
+        uniform: of the fields whose samples were looked at for it, whether they have one shape.
     """
 
     structure: Structure
+    uniform: Mapping[str, bool] = {}  # never changed
 
 
 NO_SAMPLE = Structure([], ())
@@ -163,6 +186,23 @@ def lists_in(sample: Any, path: Path = ()) -> dict[Path, int]:
             return {}  # a list of lists is one only if each of those is
         found |= inner
     return found
+
+
+def count_values(sample: Any) -> int:
+    """Count the values in a sample, lists as one."""
+    paths: list[Path] = []
+    _walk(sample, (), paths.append)
+    return len(paths)
+
+
+def holds_dicts(sample: Any) -> bool:
+    """Whether dicts lie inside a sample: their keys may differ from sample to sample, as those of objects do."""
+    children = _children(sample, ())
+    return any(isinstance(child, Mapping) or holds_dicts_in(child) for child in (children or {}).values())
+
+
+def holds_dicts_in(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(isinstance(part, Mapping) for part in value)
 
 
 def _is_data(value: Any) -> bool:
@@ -244,14 +284,21 @@ def _find(sample: Any, leaf: Leaf) -> Any:
     try:
         return _at(sample, leaf.path)
     except (KeyError, IndexError, AttributeError, TypeError):
+        if leaf.empty is not None:
+            return leaf.empty  # a sample without objects may lack the fields of its objects
         raise TypeError(f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}") from None
+
+
+def _no_objects(form: Form, value: Any, kind: Kind) -> Any:
+    """The value of a field with a row per object in a sample that has no object."""
+    return convert("", form, value, kind)[:0] if form.kind == "array" else []
 
 
 def _spell(path: Path) -> str:
     return ".".join(str(key) for key in path) or "value"
 
 
-_GUESSES: dict[Kind, str] = {"encoded": "image", "image": "image", "number": "label"}
+_GUESSES: dict[Held, str] = {"encoded": "image", "image": "image", "number": "label"}
 
 
 def _names(paths: Sequence[Path], forms: Sequence[Form]) -> list[str]:

@@ -9,10 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..batch import Columns, Kind
-from ..checks import one_of
+from ..batch import Columns
+from ..checks import resolve, spell_out
 from ..distributed import Shard
 from ..fields import ALWAYS, Fields
+from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind
 from ..options import Options
 from ..order import Endless, Epoch, Order
 from ..source import Failed, Source
@@ -24,7 +25,7 @@ from .pools import Pools, WorkerOptions
 from .sample import NO_SAMPLE, Description, Structure
 
 TRIES = 10  # samples at the start of a pass, until one can be described
-SPREAD = 16  # parts of the epoch that are tried after them
+SPREAD = 91  # parts of the epoch that are tried after them
 
 
 class PythonSource(Source):
@@ -35,26 +36,26 @@ class PythonSource(Source):
 
     Args:
         fields: names for a sample's values, and index or valid among them; None: names from the first sample.
-        ragged: arrays that always leave as `Padded`.
+        ragged: fields that always leave as `Padded`, by their names or the last parts of them.
         kinds: kinds of fields by their names; others have those that the first sample shows.
     """
 
     described = False
-    collates = True  # it can have a `collate_fn`
+    collates = True  # its job can call a `collate_fn`
     collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
     def __init__(
-        self, fields: Sequence[str] | None, ragged: Sequence[str], kinds: Mapping[str, Kind] | None = None
+        self, fields: Sequence[str] | None, ragged: Sequence[str], kinds: Mapping[str, AnyKind] | None = None
     ) -> None:
         for name, value in {"fields": fields, "ragged": ragged}.items():
             if isinstance(value, str):
                 raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
         self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
-        for kind in (kinds or {}).values():
-            one_of("kinds", kind, ("encoded", "image", "array", "number", "object"))
-        self._kinds = dict(kinds or {})
+        self._kinds = {name: as_kind(kind) for name, kind in (kinds or {}).items()}
+        self._told = frozenset(self.ragged)  # the fields of which it is told whether they are ragged
+        self._looks = True  # a batch's type depends on it
         self._first: list[int] = []  # the samples that a pass begins with, to be described
         self._description: Description | None = None
         self._pools: Pools | None = None
@@ -98,7 +99,13 @@ class PythonSource(Source):
             )
         bound = copy.copy(self)
         bound._warned = set()
-        bound.collating = Collating.of(options)
+        if options.kinds is not None:
+            bound._kinds = {**self._kinds, **{name: as_kind(kind) for name, kind in options.kinds.items()}}
+            bound._description = None
+        bound._told = self._told.union(options.ragged, options.uniform)
+        bound._looks = options.output != "list" and options.collate_fn is None
+        transformed = options.transform is not None or self.transform is not None
+        bound.collating = Collating.of(options, transformed or not self.collates)
         if bound.collating is not None:
             self._check_collating(options)
             bound._description = None
@@ -166,7 +173,7 @@ class PythonSource(Source):
         """The description of the first sample, which all others must be like.
 
         Raises:
-            ValueError: `ragged` names a field that is not there.
+            ValueError: `ragged` names a field that is not there, or several.
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
@@ -174,9 +181,8 @@ class PythonSource(Source):
             if found is None:
                 found = Description(NO_SAMPLE)
             kinds = found.structure.kinds
-            unknown = [name for name in self.ragged if name not in kinds]
-            if unknown and found.structure is not NO_SAMPLE:
-                raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
+            if found.structure is not NO_SAMPLE:
+                resolve(dict.fromkeys(self.ragged), list(kinds), "ragged")
             if found.structure is NO_SAMPLE and self.endless:
                 return found  # the next pass may have samples
             self._description = found
@@ -234,11 +240,27 @@ class PythonSource(Source):
     def uniform(self, name: str) -> bool | None:
         """Whether all samples of a field have one shape: numbers do, encoded images and ragged fields do not.
 
-        None: each batch shows it.
+        None: each batch shows it; `settled` says more.
         """
-        if self.kinds[name] in ("array", "image") and name not in self.ragged:
+        kind = self.kinds[name]
+        if kind.group or isinstance(kind, (Boxes, Points)):
+            return False
+        if kind.held in ("array", "image") and name not in spell_out(self.ragged, list(self.structure.kinds)):
             return None
-        return self.kinds[name] == "number"
+        return kind.held == "number"
+
+    def settled(self, name: str) -> bool:
+        """Whether a field leaves as one tensor: as `uniform` says, else as some samples show it.
+
+        Samples of an iterable or a callback, which can't be looked at out of turn, have one shape unless it is told.
+        """
+        known = self.uniform(name)
+        return self.description.uniform.get(name, True) if known is None else known
+
+    @property
+    def doubts(self) -> dict[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong."""
+        return self.structure.doubts
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
         """Put a batch into the samples' form; a tuple where the user asked for index or valid too."""

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..batch import Column, Kind, Objects
+from ..batch import Column, Held, Objects
+from ..kinds import Array, Boxes, Image, Kind, Mask, Points, Video
 from ..pillow import is_image_file
 from ..signature import Form, kind_of
 
@@ -35,19 +36,24 @@ def form_of(value: Any) -> Form:
     return Form(kind) if pixels is None else Form.of(kind, pixels)
 
 
-def form_as(name: str, kind: Kind, value: Any) -> Form:
+TAKES_LISTS = (Mask, Boxes, Points, Array)
+"""Kinds of arrays that samples may hold as lists of numbers, once it is told."""
+
+
+def form_as(name: str, told: Kind, value: Any) -> Form:
     """Tell the form of a value that is to have a kind.
 
     Raises:
         FieldTypeError: it can't have it.
     """
-    pixels = _as_pixels(value, grey=True) if kind == "image" else None
+    kind = told.held
+    pixels = _as_pixels(value, grey=True, told=told) if kind == "image" else None
     if pixels is not None:
         return Form.of(kind, pixels)
     if kind == "array" and (isinstance(value, (bytes, bytearray, memoryview, np.ndarray)) or torch.is_tensor(value)):
         return Form.of(kind, _as_array(value))
-    if kind == "array" and _is_picture(value):
-        return Form.of(kind, _as_array(value))
+    if kind == "array" and (_is_picture(value) or (isinstance(value, (list, tuple)) and isinstance(told, TAKES_LISTS))):
+        return Form.of(kind, _as_array(value, told))
     if kind in ("image", "array"):
         raise Form(kind).error(name, value)
     form = Form(kind)
@@ -55,13 +61,14 @@ def form_as(name: str, kind: Kind, value: Any) -> Form:
     return form
 
 
-def convert(name: str, form: Form, value: Any) -> Any:
+def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
     """Convert a value for its column.
 
     Args:
         name: the field.
         form: the form of the first sample's value.
         value: the value.
+        told: the kind of the field, of which some take lists of numbers for arrays.
 
     Returns:
         Numbers and objects as they are, other values as numpy arrays, images as [H, W, C].
@@ -81,21 +88,28 @@ def convert(name: str, form: Form, value: Any) -> Any:
         ):
             return value
     elif kind == "image":
-        pixels = _as_pixels(value, grey=form.channels != 3)
+        pixels = _as_pixels(value, form.channels != 3, told)
         if pixels is not None:
-            if pixels.shape[2] == form.channels:
+            if form.fits(pixels):
                 return pixels
             raise form.error(name, Form.of("image", pixels))
     elif isinstance(value, (bytes, bytearray, memoryview, np.ndarray, torch.Tensor)) or _is_picture(value):
-        array = _as_array(value)
+        array = _as_frames(value, told) if isinstance(told, Video) else _as_array(value)
         found = Form.of("array", array)
         if found == (BYTES if kind == "encoded" else form):
+            return array
+        raise form.error(name, found)
+    elif isinstance(value, (list, tuple)) and isinstance(told, TAKES_LISTS):
+        array = _as_array(value, told).astype(form.dtype, copy=False)
+        if not array.size:
+            array = array.reshape(0, *([4] if isinstance(told, Boxes) else [0] * ((form.ndim or 1) - 1)))
+        if (found := Form.of("array", array)) == form:
             return array
         raise form.error(name, found)
     raise form.error(name, value)
 
 
-def column_of(kind: Kind, values: list[Any]) -> Column:
+def column_of(kind: Held, values: list[Any]) -> Column:
     """Make a column of converted values.
 
     Raises:
@@ -118,7 +132,7 @@ def column_of(kind: Kind, values: list[Any]) -> Column:
     return numbers
 
 
-def _kind_of(value: Any) -> Kind:
+def _kind_of(value: Any) -> Held:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "encoded" if is_image_file(np.frombuffer(value, np.uint8)) else "array"
     if _is_picture(value):
@@ -143,7 +157,11 @@ def _is_picture(value: Any) -> bool:
     return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in type(value).__mro__)
 
 
-def _as_array(value: Any) -> Any:
+def _as_array(value: Any, told: Kind | None = None) -> Any:
+    if isinstance(value, (list, tuple)):
+        numbers: NDArray[Any] = np.asarray(value)
+        floats = isinstance(told, (Boxes, Points)) or numbers.dtype == np.float64
+        return numbers.astype(np.float32) if floats else numbers
     if isinstance(value, torch.Tensor):
         if value.dtype in _TORCH_ONLY:
             return value.detach().cpu()
@@ -154,22 +172,39 @@ def _as_array(value: Any) -> Any:
     return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else np.asarray(value)
 
 
-def _as_pixels(value: Any, grey: bool) -> NDArray[np.uint8] | None:
-    """Convert an image to uint8 [H, W, C]; None for other values.
+def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any] | None:
+    """Convert an image to [H, W, C]; None for other values.
 
     Args:
-        value: a PIL image, an array [H, W, C], or a tensor [C, H, W].
+        value: a PIL image, an array [H, W, C], or a tensor [C, H, W]; of uint8, or any real dtype where it is told.
         grey: a grey PIL image stays grey; otherwise it becomes RGB.
+        told: the kind of the field.
     """
+    image = told if isinstance(told, Image) else None
     if _is_picture(value):
+        if image is not None and image.mode != "RGB":
+            pixels = np.array(value.convert("L") if image.mode == "L" else value)
+            return pixels.reshape(value.height, value.width, -1)
         if value.mode in _NUMBERS:
             return None
         keep = value.mode == "RGB" or (value.mode == "L" and grey)
         return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
-    if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 3:
-        array: NDArray[np.uint8] = value.permute(1, 2, 0).contiguous().cpu().numpy()
+    if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
+        return None
+    tensor = isinstance(value, torch.Tensor)
+    array: NDArray[Any] = _as_array(value)
+    if array.dtype != np.uint8 and (image is None or array.dtype.kind not in "uif"):
+        return None
+    first = tensor if image is None or image.layout is None else image.layout == "CHW"
+    array = array.transpose(1, 2, 0) if first else array
+    # torch warns of memory that is not writable.
+    return np.ascontiguousarray(array) if array.flags.writeable else array.copy()
+
+
+def _as_frames(value: Any, told: Video) -> Any:
+    """Convert a clip to [F, H, W, C]."""
+    array = _as_array(value)
+    if np.ndim(array) != 4:
         return array
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3:
-        # torch warns of memory that is not writable.
-        return np.ascontiguousarray(value) if value.flags.writeable else value.copy()
-    return None
+    first = isinstance(value, torch.Tensor) if told.layout is None else told.layout == "FCHW"
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if first else array

@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from .. import _dali, distributed
-from ..batch import Column, Columns, Kind
+from ..batch import Column, Columns, Held
 from ..checks import integer
 from ..errors import StateMismatchError
 from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
+from ..kinds import AnyKind, as_kind, tell
 from ..options import Options
 from ..readers import native
 from ..source import Pass, Source
@@ -40,9 +41,14 @@ class Output(NamedTuple):
     """
 
     name: str
-    kind: Kind
+    kind: AnyKind
     convert: Callable[[NDArray[Any]], Any] | None = None
     uniform: bool = False
+
+    @property
+    def held(self) -> Held:
+        """How a column holds its values."""
+        return as_kind(self.kind).held
 
 
 class Reader(Standalone):
@@ -86,7 +92,7 @@ class Reader(Standalone):
         reader: Any,
         fields: Sequence[str] | None,
         *,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         shuffle: Shuffle = False,
         seed: int | None = None,
         virtual_shards: int | None = None,
@@ -143,17 +149,22 @@ class Reader(Standalone):
 
     # Fields
 
-    def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, Kind]) -> None:
+    def _set_fields(self, fields: Sequence[str], kinds: Mapping[str, AnyKind]) -> None:
         if not isinstance(fields, str) and "path" in fields:
             raise ValueError(f"a native reader does not tell its files' paths, got fields={fields!r}")
         names = name_parts(fields, [output.name for output in self.outputs], ALWAYS)
         check_kinds(kinds, names)
+        told = {
+            name: tell(kinds[name], output.held)
+            for name, output in zip(names, self.outputs, strict=True)
+            if name in kinds
+        }
         self.outputs = [
             # A field of another kind than the natural one takes DALI's values unchanged.
-            Output(name, kinds[name]) if kinds.get(name, output.kind) != output.kind else output._replace(name=name)
+            output._replace(name=name) if (held := told.get(name, output).held) == output.held else Output(name, held)
             for name, output in zip(names, self.outputs, strict=True)
         ]
-        known = {**ALWAYS, **{output.name: output.kind for output in self.outputs}}
+        known = {**ALWAYS, **{output.name: told.get(output.name, as_kind(output.kind)) for output in self.outputs}}
         self.fields, self.kinds = tuple(fields), {name: known[name] for name in fields}
 
     def columns(self, outputs: Sequence[Column]) -> Columns:
@@ -169,7 +180,7 @@ class Reader(Standalone):
     def uniform(self, name: str) -> bool:
         """Tell whether all samples of a field are known to have one shape."""
         known = any(output.uniform for output in self.outputs if output.name == name)
-        return known or self.kinds[name] == "number"
+        return known or self.kinds[name].held == "number"
 
     # Size and order
 
@@ -203,7 +214,7 @@ class Reader(Standalone):
 
     def numbers(self) -> frozenset[int]:
         """Give the outputs, by their place, that hold one number per sample."""
-        return frozenset(i for i, output in enumerate(self.outputs) if output.kind == "number")
+        return frozenset(i for i, output in enumerate(self.outputs) if output.held == "number")
 
     def rows_at_once(self, rows: int) -> int:
         """Give the number of rows to ask DALI for, where a batch takes `rows`: more than that for small samples."""
@@ -317,16 +328,16 @@ class Reader(Standalone):
 
 def _column(output: Output, values: Column) -> Column:
     if output.convert is not None:
-        return _converted([output.convert(value) for value in values], output.kind)
-    if output.kind == "number":
+        return _converted([output.convert(value) for value in values], output.held)
+    if output.held == "number":
         array = np.asarray(values)
         if array.size != len(array):
             raise ValueError(f"{output.name!r} must be one number per sample, got arrays of shape {array.shape[1:]}")
         return array.reshape(len(array))
-    if isinstance(values, np.ndarray) and output.kind in ("encoded", "image"):
+    if isinstance(values, np.ndarray) and output.held in ("encoded", "image"):
         return list(values)
     return values
 
 
-def _converted(values: list[Any], kind: Kind) -> Column:
+def _converted(values: list[Any], kind: Held) -> Column:
     return np.array(values) if kind == "number" else values

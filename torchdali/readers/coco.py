@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from ..formats.coco import Annotations, check_preprocessed
+from ..kinds import Array, Boxes, Image
 from .base import Output
 from .checks import check_files, warn_dropped
 from .known import KnownReader
@@ -51,7 +52,12 @@ class COCO(KnownReader):
         for name, instead in RENAMED.items():
             if name in options:
                 raise ValueError(f"COCO takes no {name}: write {instead}=")
-        outputs = [Output("image", "encoded"), Output("boxes", "array"), Output("labels", "array")]
+        boxes = Boxes("xyxy" if options.get("ltrb") else "xywh", normalized=bool(options.get("ratio")), group="objects")
+        outputs = [
+            Output("image", Image(encoded=True)),
+            Output("boxes", boxes),
+            Output("labels", Array(group="objects")),
+        ]
         if options.get("polygon_masks"):
             outputs += [Output("polygons", "array"), Output("vertices", "array")]
         if options.get("pixelwise_masks"):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..batch import Kind
 from ..formats.cache import index_file
+from ..kinds import AnyKind
 from .base import Shuffle
 from .known import KnownReader
 
@@ -26,7 +26,7 @@ class IndexedReader(KnownReader):
         *,
         index_dir: str | Path | None = None,
         fields: Sequence[str] | None = None,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         shuffle: Shuffle = False,
         seed: int | None = None,
         virtual_shards: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ..batch import Kind
+from ..kinds import AnyKind
 from ..readers import native
 from .base import Reader, Shuffle
 
@@ -31,7 +31,7 @@ class KnownReader(Reader):
         self,
         *,
         fields: Sequence[str] | None = None,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, AnyKind] | None = None,
         shuffle: Shuffle = False,
         seed: int | None = None,
         virtual_shards: int | None = None,

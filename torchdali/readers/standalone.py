@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from .. import _dali, distributed
-from ..batch import Column, Kind
+from ..batch import Column, Held
 from ..errors import StateMismatchError
 from ..fields import Fields
 from ..order import Indices, Rows, own_rows
@@ -79,7 +79,7 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
             if isinstance(columns, Exception):
                 raise columns
             columns = fields.fill(columns, asked.pop(0), self.path)
-            values = [_tensors(self.kinds[name], columns[name]) for name in self.fields]
+            values = [_tensors(self.kinds[name].held, columns[name]) for name in self.fields]
             for sample in zip(*values, strict=True):
                 at = at._replace(samples_seen=min(at.samples_seen + shard.world_size, n))
                 self._progress.move(number, at)
@@ -125,7 +125,7 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         }
 
 
-def _tensors(kind: Kind, column: Column) -> Column:
+def _tensors(kind: Held, column: Column) -> Column:
     if kind == "object":
         return column
     if kind == "number":

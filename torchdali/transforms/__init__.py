@@ -1,24 +1,104 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
-from .base import Compose, Transform
-from .color import ColorJitter, GaussianBlur, Normalize, ToDtype
+from .affine import RandomAffine, RandomRotation
+from .aug_mix import AugMix
+from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
+from .base import Compose, Mover, Transform
+from .blur import GaussianBlur
+from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
+from .color import ColorJitter, RandomPhotometricDistort
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
+from .crops import FiveCrop, TenCrop
+from .elastic import ElasticTransform
+from .erasing import RandomErasing
 from .function import traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .grid_mask import GridMask
+from .iou_crop import RandomIoUCrop
+from .jpeg import JPEG
+from .levels import RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize
+from .mix import CutMix, MixUp
+from .noise import GaussianNoise
+from .objects import (
+    ClampBoundingBoxes,
+    ClampKeyPoints,
+    ConvertBoundingBoxFormat,
+    SanitizeBoundingBoxes,
+    SanitizeKeyPoints,
+)
+from .pad import Pad, RandomZoomOut
+from .perspective import RandomPerspective
+from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
+from .sharpness import RandomAdjustSharpness
+from .timm import TimmRandAugment, rand_augment_transform
+from .values import Normalize, ToDtype
+from .views import Views
+from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
+    "JPEG",
+    "RGB",
+    "AugMix",
+    "AutoAugment",
     "CenterCrop",
+    "CenterCrop3d",
+    "ClampBoundingBoxes",
+    "ClampKeyPoints",
     "ColorJitter",
     "Compose",
+    "ConvertBoundingBoxFormat",
+    "CutMix",
     "Decode",
+    "ElasticTransform",
+    "FiveCrop",
     "GaussianBlur",
+    "GaussianNoise",
+    "Grayscale",
+    "GridMask",
+    "Identity",
+    "Lambda",
+    "MixUp",
+    "Mover",
     "Normalize",
+    "Pad",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChannelPermutation",
+    "RandomChoice",
     "RandomCrop",
+    "RandomCrop3d",
+    "RandomDepthFlip",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomIoUCrop",
+    "RandomOrder",
+    "RandomPerspective",
+    "RandomPhotometricDistort",
+    "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomShortestSize",
+    "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
+    "SanitizeBoundingBoxes",
+    "SanitizeKeyPoints",
+    "ScaleJitter",
+    "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
+    "Views",
+    "rand_augment_transform",
     "traceable",
 ]

@@ -11,23 +11,22 @@ On the CPU, the engine runs the host forms of all steps after the last one that 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Integral, Real
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import has_dali_form, move_on_dali, move_on_host
+from ..moves import Move, Sizes
+from ..ragged import Ragged
 from ..rand import Rand
 
 if TYPE_CHECKING:
     from .._dali import Ops
 
-Sizes = NDArray[np.int64]
-"""[N, 2]: height and width of each image."""
 Params = dict[str, NDArray[Any]]
 """Arrays with one row per sample."""
 
@@ -94,6 +93,25 @@ class Transform:
         """Images of any sizes come out with one size."""
         return False
 
+    @property
+    def varies_size(self) -> bool:
+        """Images of one size come out with different ones, drawn at random."""
+        return False
+
+    @property
+    def moving(self) -> bool:
+        """It moves pixels, and `drawn_moves` says how: masks, boxes and the like beside images move too."""
+        return False
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        """Give the moves of a batch, for what lies in its pictures.
+
+        Args:
+            params: as `make_params` gives them.
+            sizes: of the images before.
+        """
+        return []
+
     def dali_params(self, params: Params) -> list[str]:
         """The names of the params that `transform` takes."""
         return list(params)
@@ -138,8 +156,123 @@ class Transform:
         """The element type after this transform."""
         return dtype
 
+    def out_channels(self, channels: int) -> int:
+        """The number of channels after this transform."""
+        return channels
 
-class Compose:
+
+class Mover(Transform):
+    """Base of the transforms that move pixels, and with them masks, boxes, points and what else lies in the picture.
+
+    A subclass draws params, and `moves` says what they mean; the forms of the moves belong to the kinds of fields.
+    """
+
+    dims: ClassVar[int] = 2
+    """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
+
+    @property
+    def moving(self) -> bool:
+        return True
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        return self.moves(params)
+
+    @property
+    def needs_boxes(self) -> bool:
+        """`make_params` needs the boxes: it is called with a third argument, `Ragged` float [T, 4], xyxy in pixels."""
+        return False
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        """Say which moves the params are, the same number of moves for any params.
+
+        Args:
+            params: as `make_params` gives them; or as batches or nodes of DALI; or those of one sample.
+        """
+        raise NotImplementedError
+
+    def emptied(self, params: Params, boxes: Ragged) -> NDArray[np.bool_] | None:
+        """Say which boxes become zeros, bool [T], such as those whose centres a window has left; None: no box does.
+
+        Args:
+            params: as `make_params` gives them.
+            boxes: as they were before, float [T, 4], xyxy in pixels.
+        """
+        return None
+
+    @property
+    def on_dali(self) -> bool:
+        return all(has_dali_form(move) for move in self.moves(ANY))
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        for move in self.moves(params):
+            image = move_on_dali(ops, image, move)
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        for move in self.moves(params):
+            image = move_on_host(image, move)
+        return image
+
+
+class _Any(dict[str, Any]):
+    """Params whose values do not matter."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+ANY = _Any()
+"""Params for `moves`, where only the types of the moves matter."""
+
+
+class _OfObjects(Transform):
+    """Base of the transforms of objects: they draw nothing, and leave all pixels as they are."""
+
+    draws = False
+
+    acts_on: ClassVar[Literal["boxes", "points"]] = "boxes"
+    """The word of the kind whose rows it looks at."""
+
+    def transform(self, ops: Ops, image: Any) -> Any:
+        return image
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return image
+
+
+class Filter(_OfObjects):
+    """Base of the transforms that drop objects: the fields of a group lose the same rows."""
+
+    def keep(self, rows: Ragged, format: str, sizes: Sizes) -> NDArray[np.bool_]:
+        """Say which objects stay, bool [T].
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
+
+
+class Convert(_OfObjects):
+    """Base of the transforms that write boxes or points in another way."""
+
+    def convert(self, rows: Ragged, format: str, sizes: Sizes) -> tuple[Ragged, str]:
+        """Give the converted rows, and their format.
+
+        Args:
+            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
+            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
+            sizes: [N, 2] of the images.
+        """
+        raise NotImplementedError
+
+
+class Holder:
+    """Base of what holds transforms and is none itself: `Compose`, `Views`."""
+
+
+class Compose(Holder):
     """Transforms one after the other.
 
     Args:
@@ -160,7 +293,7 @@ class Compose:
         return f"Compose({self.transforms})"
 
 
-AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Compose"
+AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"
 
 
 def check_transform(transform: Any) -> None:
@@ -169,7 +302,7 @@ def check_transform(transform: Any) -> None:
     Raises:
         TypeError: it says what to write instead.
     """
-    if isinstance(transform, (Transform, Compose)):
+    if isinstance(transform, (Transform, Holder)):
         return
     kind = transform if isinstance(transform, type) else type(transform)
     known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
@@ -199,15 +332,6 @@ def _subclasses(cls: type[Transform]) -> Iterator[type[Transform]]:
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
-
-
-@functools.cache
-def functional() -> ModuleType:
-    """torchvision's kernels, imported when they are first needed."""
-    from torchvision.transforms.v2 import functional
-
-    module: ModuleType = functional
-    return module
 
 
 def check_channels(image: Any, channels: int, what: str) -> None:

@@ -2,78 +2,74 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 
+from ..moves import Crop, Move, Sizes
+from ..moves import Resize as Resized
 from ..rand import Rand
-from .base import (
-    Params,
-    Sizes,
-    Transform,
-    check_antialias,
-    functional,
-    is_integer,
-    mode_name,
-    number_pair,
-    size_pair,
-)
+from .base import Mover, Params, check_antialias, is_integer, mode_name, number_pair, size_pair
 from .geometry import window_params
 
-if TYPE_CHECKING:
-    from .._dali import Ops
 
-
-class _Resizing(Transform):
-    """Resizes, by torchvision's interpolation and antialias."""
+class Resizing(Mover):
+    """Base of the transforms that resize, by torchvision's interpolation and antialias."""
 
     interpolation: Any
     antialias: bool | None
 
-    def _resize(self, ops: Ops, image: Any, size: Any) -> Any:
-        mode = ops.interpolation(mode_name(self.interpolation))
-        return ops.resize(image, size=size, interp_type=mode, antialias=bool(self.antialias))
+    def check_resizing(self) -> None:
+        """Raise unless both are values that torchvision takes.
 
-    def _resize_host(self, image: torch.Tensor, size: Any) -> torch.Tensor:
-        """Resize to [C, height, width] by torchvision's kernel, bit for bit."""
-        height, width = int(size[0]), int(size[1])
-        channels, rows, columns = image.shape
-        if (height, width) == (rows, columns):
-            return image
-        mode = mode_name(self.interpolation)
-        resized: torch.Tensor
-        if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and _native_uint8():
-            # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
-            if image.stride(0) == 1:
-                _, row, column = image.stride()
-                whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
-            else:
-                whole = image[None]
-            resized = torch.nn.functional.interpolate(
-                whole, (height, width), mode=mode, align_corners=False, antialias=bool(self.antialias)
-            )[0]
-        else:
-            from torchvision.transforms import InterpolationMode
+        Raises:
+            ValueError: one isn't.
+        """
+        mode_name(self.interpolation)
+        check_antialias(self.antialias)
 
-            resized = functional().resize_image(
-                image, [height, width], interpolation=InterpolationMode(mode), antialias=self.antialias
-            )
-        return resized
+    def resize(self, size: Any) -> Move:
+        """The move to a size [N, 2]."""
+        return Resized(size, mode_name(self.interpolation), self.antialias)
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        return [self.resize(params["size"])]
 
 
-@functools.cache
-def _native_uint8() -> bool:
-    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+def by_edge(sizes: Sizes, short: Any, long: int | None) -> Sizes:
+    """Give the sizes [N, 2] of images whose shorter edge becomes `short`, as torchvision computes them.
+
+    Args:
+        sizes: [N, 2], as they are.
+        short: the shorter edge, an int or [N]; None: the longer one becomes `long`.
+        long: the longer edge is at most this, and the shorter one shrinks with it; None: no limit.
+
+    No edge vanishes.
+    """
+    least, most = sizes.min(axis=1), sizes.max(axis=1)
+    if short is None:
+        assert long is not None
+        new_short, new_long = long * least / most, np.full_like(most, long)
+    else:
+        new_short, new_long = np.broadcast_to(short, least.shape), (short * most / least).astype(np.int64)
+        if long is not None:
+            new_short = np.where(new_long > long, long * new_short / new_long, new_short)
+            new_long = np.minimum(new_long, long)
+    new_short = np.maximum(new_short.astype(np.int64), 1)
+    upright = sizes[:, :1] >= sizes[:, 1:]
+    return np.where(upright, np.stack([new_long, new_short], 1), np.stack([new_short, new_long], 1))
+
+
+def size_params(sizes: Sizes) -> tuple[Params, Sizes]:
+    """Make the params of new sizes [N, 2]: DALI takes floats."""
+    return {"size": sizes.astype(np.float32)}, sizes
 
 
 @dataclass(frozen=True)
-class Resize(_Resizing):
+class Resize(Resizing):
     """To a size: (height, width), or an int for the shorter edge.
 
     Args:
@@ -95,8 +91,7 @@ class Resize(_Resizing):
     antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        mode_name(self.interpolation)
-        check_antialias(self.antialias)
+        self.check_resizing()
         if self.size is not None:
             size_pair(self.size)
         if self.max_size is None and self.size is not None:
@@ -130,28 +125,12 @@ class Resize(_Resizing):
             out = np.broadcast_to(np.array(self._pair, np.int64), (len(rand), 2))
         else:
             assert sizes is not None
-            short, long = sizes.min(axis=1), sizes.max(axis=1)
-            if self._edge is None:
-                new_short, new_long = self.max_size * short / long, np.full_like(long, self.max_size)
-            else:
-                new_short, new_long = np.full_like(short, self._edge), (self._edge * long / short).astype(np.int64)
-                if self.max_size is not None:
-                    new_short = np.where(new_long > self.max_size, self.max_size * new_short / new_long, new_short)
-                    new_long = np.minimum(new_long, self.max_size)
-            new_short = np.maximum(new_short.astype(np.int64), 1)
-            upright = sizes[:, :1] >= sizes[:, 1:]
-            out = np.where(upright, np.stack([new_long, new_short], 1), np.stack([new_short, new_long], 1))
-        return {"size": out.astype(np.float32)}, out
-
-    def transform(self, ops: Ops, image: Any, size: Any) -> Any:
-        return self._resize(ops, image, size)
-
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, size: Any) -> torch.Tensor:
-        return self._resize_host(image, size)
+            out = by_edge(sizes, self._edge, self.max_size)
+        return size_params(out)
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(_Resizing):
+class RandomResizedCrop(Resizing):
     """A window of random area and aspect ratio, resized: the usual augmentation of ImageNet training.
 
     Windows are drawn as torchvision does (Szegedy et al., "Going deeper with convolutions", 2015): ten tries for an
@@ -182,8 +161,7 @@ class RandomResizedCrop(_Resizing):
         number_pair(self.scale, "scale")
         if number_pair(self.ratio, "ratio")[0] == 0:
             raise ValueError(f"ratio must be positive, got {self.ratio!r}")
-        mode_name(self.interpolation)
-        check_antialias(self.antialias)
+        self.check_resizing()
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
@@ -218,14 +196,6 @@ class RandomResizedCrop(_Resizing):
         )
         return np.maximum(shape.astype(np.int64), 1)
 
-    def transform(self, ops: Ops, image: Any, start: Any, shape: Any, size: Any) -> Any:
-        # Not `resize(roi_start=...)`: its filter reads pixels outside the window.
-        return self._resize(ops, ops.slice(image, start, shape, axes=[0, 1]), size)
-
-    def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, start: Any, shape: Any, size: Any
-    ) -> torch.Tensor:
-        (top, left), (height, width) = start, shape
-        if image.shape[1:] != (height, width):  # else the decoder has cut the window
-            image = image[:, top : top + height, left : left + width]
-        return self._resize_host(image, size)
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        # Not one resize with a region in DALI: its filter reads pixels outside the window.
+        return [Crop(params["start"], params["shape"]), self.resize(params["size"])]

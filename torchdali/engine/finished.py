@@ -1,0 +1,189 @@
+"""The fields of a batch as they leave: images, masks, rows of objects, arrays, numbers and objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..batch import Collated, Padded
+from ..buffers import Pool
+from ..collate import Padding, collate_arrays, collate_numbers
+from ..errors import TransformError
+from ..kinds import Mask, Polygons, Volume
+from .chain import Chain
+from .hostpass import Drawn
+from .images import Each, Target, make_images, sizes_of, transform_images
+from .masks import make_mask
+from .plan import Plan
+from .program import check_decoded
+from .work import Work
+
+
+class Finisher:
+    """Makes the fields of batches.
+
+    Args:
+        plan: what becomes of the samples.
+        device: the batches' device.
+        padding: for ragged fields.
+        memory_format: of batches of images.
+        max_pixels: the largest number of pixels that the header of a mask's file may promise.
+        each: runs a function for all samples, several at a time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: torch.device,
+        padding: Padding,
+        memory_format: torch.memory_format | None,
+        max_pixels: int | None,
+        each: Each,
+    ) -> None:
+        self._plan, self._device, self._padding, self._each = plan, device, padding, each
+        self._memory_format, self._max_pixels = memory_format, max_pixels
+        self._pool = Pool()
+
+    def __call__(self, work: Work, name: str, key: str, chain: Chain, drawn: Drawn) -> Any:
+        """Make one field.
+
+        Args:
+            work: a batch after the device part.
+            name: the field.
+            key: its name among the outputs, which says the view.
+            chain: the steps that it makes last.
+            drawn: their params, and where the samples stand after them.
+        """
+        plan, kind = self._plan, self._plan.kinds.get(name)
+        source = key if key in work.outputs or key in work.lists else name
+        if name in plan.pixels:
+            left = chain.split < len(chain) or (chain is not plan and plan.split < len(plan))
+            if source not in work.outputs or left:
+                return self._images(work, name, key, source, chain, drawn)
+            return self._output(work, name, source, key)
+        if isinstance(kind, (Mask, Polygons, Volume)):
+            return self._masks(work, name, key, source, drawn)
+        if name in drawn.columns:
+            return self._rows(work, name, drawn)
+        if source in work.outputs:
+            return self._output(work, name, source, key)
+        if source in work.lists:
+            return list(work.lists[source])
+        column = work.columns[name]
+        if isinstance(column, Collated):
+            return column.to(self._device) if self._device.type == "cuda" else column
+        assert kind is not None
+        if kind.held == "number":
+            return collate_numbers(column, self._device)
+        if kind.held in ("array", "encoded"):
+            samples = work.samples.indices.tolist()
+            if plan.uniform[name] and not isinstance(column, np.ndarray):
+                plan.uniform.settle(name, [tuple(row.shape) for row in column], samples=samples)
+            return collate_arrays(name, column, plan.uniform[name], self._padding, self._device, samples)
+        return list(column)
+
+    def _images(self, work: Work, name: str, key: str, source: str, chain: Chain, drawn: Drawn) -> Any:
+        """Make a batch of images that leave through the host part."""
+        plan = self._plan
+        if source in work.outputs:
+            output = work.outputs[source]
+            check_decoded(plan, name, output.shapes())
+            arrays = output.arrays()  # the host part is for the CPU
+        else:
+            arrays = list(work.columns[name])
+        video = plan.kinds[name].word == "video"
+        if arrays[0].ndim != (4 if video else 3):
+            step = (chain.steps[chain.split :] or plan.steps[plan.split :])[0]
+            raise TransformError(f"images must be [H, W, C] before {step!r}, got {arrays[0].shape}")
+        images: list[Any] = arrays
+        steps = [(chain.transform(k), drawn.draws[k].get(name, {})) for k in range(chain.split, len(chain))]
+        if chain is not plan and source == name and plan.split < len(plan):
+            shared = [(plan.transform(k), work.drawn.draws[k].get(name, {})) for k in range(plan.split, len(plan))]
+            if video:
+                steps = shared + steps
+            else:
+                images = self._shared(work, name, shared, arrays)
+        sizes = drawn.sizes.get(name)
+        sizes = sizes_of(images) if sizes is None else sizes
+        first = images[0]
+        dtype = first.dtype if isinstance(first, torch.Tensor) else torch.from_numpy(first[:0]).dtype
+        for step, _ in steps:
+            dtype = step.out_dtype(dtype)
+        samples = work.samples.indices.tolist()
+        uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
+        extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
+        fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
+        batch = make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each)
+        made = self._laid_out(batch).to(self._device, non_blocking=True)
+        return made if uniform else Padded(made, torch.from_numpy(sizes.copy()).to(self._device, non_blocking=True))
+
+    def _shared(self, work: Work, name: str, steps: list[Any], arrays: list[Any]) -> list[torch.Tensor]:
+        """The images after the steps that all views share, made once."""
+        if name not in work.shared:
+            work.shared[name] = transform_images(arrays, steps, self._each)
+        return work.shared[name]
+
+    def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
+        """Make a batch of masks or volumes, each moved as its image or its scene was."""
+        plan = self._plan
+        output = work.outputs.get(source)
+        values = work.lists.get(source, work.columns.get(name, ())) if output is None else output.as_arrays()
+        masks: list[Any] = [None] * len(values)
+
+        def run(part: range) -> None:
+            for i in part:
+                masks[i] = make_mask(plan, name, values[i], drawn, i, self._max_pixels)
+
+        self._each(run, len(values))
+        shapes = [tuple(mask.shape) for mask in masks]
+        uniform: bool | None = False
+        if not plan.kinds[name].group:
+            uniform = plan.uniform.settle(key, shapes, not work.alone)
+        samples = work.samples.indices.tolist()
+        return collate_arrays(name, masks, uniform, self._padding, self._device, samples)
+
+    def _rows(self, work: Work, name: str, drawn: Drawn) -> Padded:
+        """Make a batch of rows of objects, which may be more or fewer in each sample."""
+        column = self._plan.host.leave(drawn)[name]
+        array, sizes = self._padding.pad(name, column, lambda shape: np.empty(shape, column[0].dtype), slice(0, 1))
+        data = torch.from_numpy(array).to(self._device, non_blocking=True)
+        return Padded(data, torch.from_numpy(sizes).to(self._device, non_blocking=True))
+
+    def _output(self, work: Work, name: str, source: str, key: str) -> Any:
+        """Make a batch of a field that comes out of DALI as it leaves."""
+        plan, output = self._plan, work.outputs[source]
+        shapes, layout, data = output.shapes(), output.layout, output.tensors()
+        check_decoded(plan, name, shapes)
+        image = name in plan.pixels and len(shapes[0]) in (3, 4)
+        channels_first = layout.startswith(("C", "FC"))
+        # By shapes: engines differ in how they lay memory out.
+        number = name not in plan.pixels and set(shapes) == {()}
+        uniform = number or plan.uniform.settle(key, shapes, not work.alone)
+        if not (number or plan.uniform[key]):
+            self._padding.value_for(name, data[0].dtype)  # a later batch may need it
+        if uniform:
+            if isinstance(data, list):
+                data = torch.stack(data)
+            elif output.on_device:
+                data = data.clone()  # DALI's memory is gone with the session
+            return self._laid_out(data) if image and not channels_first else data
+        end = len(shapes[0])
+        dims = slice(end - 2, end) if image and channels_first else slice(end - 3, end - 1) if image else slice(None)
+
+        def empty(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.empty(shape, dtype=data[0].dtype, device=self._device)
+
+        out, sizes = self._padding.pad(name, list(data), empty, dims)
+        out = self._laid_out(out) if image and not channels_first else out
+        return Padded(out, torch.from_numpy(sizes).to(self._device, non_blocking=True))
+
+    def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Make [N, C, H, W] of [N, H, W, C], in the memory format that the user asked for; of clips [N, F, C, H, W]."""
+        if images.ndim == 5:
+            return images.permute(0, 1, 4, 2, 3).contiguous()
+        view = images.permute(0, 3, 1, 2)
+        if self._memory_format == torch.channels_last:
+            return view
+        return view.contiguous() if view.is_cuda else self._pool.empty(view.shape, view.dtype).copy_(view)

@@ -1,0 +1,1 @@
+"""The forms: what each move does to each kind of field."""

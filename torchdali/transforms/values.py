@@ -1,0 +1,142 @@
+"""Transforms of the values' scale and type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .base import Transform, channel_numbers, check_channels
+
+if TYPE_CHECKING:
+    from .._dali import Ops
+
+
+@dataclass(frozen=True)
+class Normalize(Transform):
+    """(x - mean) / std for each channel, as float32.
+
+    uint8 images are scaled to [0, 1] first, so `ToDtype(torch.float32, scale=True)` before it may be left out.
+
+    Args:
+        mean, std: one number for each channel, or one for all, in units of [0, 1] for uint8 images, else in the
+            image's own.
+        inplace: accepted as in torchvision; batches are always fresh.
+
+    Raises:
+        ValueError: no numbers, of different lengths, or a zero in std.
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    inplace: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, channel_numbers(getattr(self, name), name))
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"mean and std must be of one length, got {len(self.mean)} and {len(self.std)}")
+        if 0 in self.std:
+            raise ValueError(f"std must not be zero, got {self.std!r}")
+
+    @cached_property
+    def _rows(self) -> dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]]:
+        return {}
+
+    def _affine(self, numbers: int, deep: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make the rows of x * scale + bias, of `numbers` numbers (pixels times channels); once for each length."""
+        found = self._rows.get((numbers, deep))
+        if found is None:
+            mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+            scale, bias = (1 / (std * (255 if deep else 1))).float(), (-mean / std).float()
+            found = scale.repeat(numbers // len(scale)), bias.repeat(numbers // len(bias))
+            if len(self._rows) < 100:  # images may have any widths
+                self._rows[numbers, deep] = found
+        return found
+
+    def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return torch.float32
+
+    def transform(self, ops: Ops, image: Any) -> Any:
+        source = ops.dtype_of(image)
+        if len(self.mean) > 1:
+            check_channels(image, len(self.mean), "Normalize has")
+        if source == torch.float64:
+            image = ops.cast(image, dtype=ops.as_dtype(torch.float32))
+        unit = 255.0 if source == torch.uint8 else 1.0
+        return ops.crop_mirror_normalize(
+            image,
+            mean=[value * unit for value in self.mean],
+            std=[value * unit for value in self.std],
+            dtype=ops.as_dtype(torch.float32),
+            output_layout="HWC",
+        )
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        channels, height, width = image.shape
+        if len(self.mean) not in (1, channels):
+            raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
+        if out is None or out.stride(0) != 1 or out.stride(2) != channels:
+            out = torch.empty(height, width, channels).permute(2, 0, 1)
+        scale, bias = self._affine(width * channels, image.dtype == torch.uint8)
+        # Rows of width * channels numbers: with a last dimension of three, torch's loops are ten times as slow.  Three
+        # separate steps, which round alike however a loop is cut.
+        rows = out.permute(1, 2, 0).flatten(1)
+        rows.copy_(image.permute(1, 2, 0).flatten(1)).mul_(scale).add_(bias)
+        return out
+
+
+_FLOATS = (torch.float32, torch.float16, torch.float64)
+
+
+@dataclass(frozen=True)
+class ToDtype(Transform):
+    """Another element type.
+
+    Args:
+        dtype: torch.uint8, float16, float32 or float64.
+        scale: map the range of uint8 to [0, 1] and back.
+
+    Raises:
+        ValueError: another dtype.
+    """
+
+    dtype: torch.dtype
+    scale: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (torch.uint8, *_FLOATS):
+            raise ValueError(f"dtype must be torch.uint8, float16, float32 or float64, got {self.dtype!r}")
+
+    def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return self.dtype
+
+    def _factor(self, source: torch.dtype) -> float:
+        if not self.scale or (source == torch.uint8) == (self.dtype == torch.uint8):
+            return 1.0
+        # torchvision's, which reaches 255 and never 256.
+        return 255 + 1.0 - 1e-3 if self.dtype == torch.uint8 else 1 / 255
+
+    def transform(self, ops: Ops, image: Any) -> Any:
+        source = ops.dtype_of(image)
+        factor = self._factor(source)
+        if source == self.dtype:
+            return image
+        # DALI computes in float32, and not in float16 at all.
+        if source == torch.float16 and self.dtype == torch.uint8:
+            image = ops.cast(image, dtype=ops.as_dtype(torch.float32))
+        if factor != 1.0:
+            image = image * factor
+        if self.dtype == torch.uint8:
+            image = ops.math.floor(image)  # torch truncates, DALI's cast rounds
+        return ops.cast(image, dtype=ops.as_dtype(self.dtype))
+
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        factor = self._factor(image.dtype)
+        if self.dtype == torch.uint8:
+            return (image if factor == 1.0 else image.mul(factor)).to(self.dtype)
+        converted = image.to(self.dtype)
+        return converted if factor == 1.0 else converted.mul_(factor)
