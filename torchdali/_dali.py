@@ -110,6 +110,7 @@ class Ops:
         self._module = module
         self.device = device  # "cpu" or "gpu"
         self.decoder_device = decoder_device
+        self.frames = False  # what is transformed are clips [F, H, W, C], not images
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
@@ -119,6 +120,10 @@ class Ops:
         from nvidia.dali import types
 
         return {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}.get(name, types.INTERP_NN)
+
+    def beside(self, value: Any) -> Any:
+        """Numbers of each sample, for arithmetic with images: DALI does not mix a GPU's batches with the CPU's."""
+        return value.gpu() if self.device == "gpu" and hasattr(value, "gpu") else value
 
     def as_dtype(self, dtype: torch.dtype) -> Any:
         """DALI's word for a torch dtype."""

@@ -3,11 +3,11 @@
 from .affine import RandomAffine, RandomRotation
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
-from .base import Compose, Transform
+from .base import Compose, Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
-from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
@@ -31,6 +31,7 @@ from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
@@ -56,7 +57,9 @@ __all__ = [
     "Grayscale",
     "GridMask",
     "Identity",
+    "Lambda",
     "MixUp",
+    "Mover",
     "Normalize",
     "Pad",
     "RandAugment",
@@ -91,9 +94,11 @@ __all__ = [
     "SanitizeKeyPoints",
     "ScaleJitter",
     "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
     "Views",
+    "rand_augment_transform",
     "traceable",
 ]
