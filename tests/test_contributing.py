@@ -21,6 +21,7 @@ from torchdali.commands import main as commands
 from torchdali.commands.command import wrong_input
 from torchdali.commands.terminal import say, say_json
 from torchdali.fingerprint import digest
+from torchdali.moves import Crop
 from torchdali.order import Epoch, Order, Rows
 from torchdali.readers.base import Output
 from torchdali.state import Position
@@ -72,6 +73,44 @@ def test_a_transform(folder: Path) -> None:
     assert_same_stream(
         *(lambda engine=engine: loader(Brighten, engine=engine) for engine in ("eager", "pipeline", "debug"))
     )
+
+
+# A mover
+
+
+@dataclass(frozen=True)
+class Shift(T.Mover):
+    """Move images to the right by up to `most` pixels."""
+
+    most: int = 8
+
+    needs_sizes = True
+
+    def make_params(self, rand: Any, sizes: Any) -> Any:
+        right = rand.integers(1, self.most + 1)
+        return {"start": np.stack([0 * right, -right], 1), "shape": sizes}, sizes
+
+    def moves(self, params: Any) -> list[Any]:
+        return [Crop(params["start"], params["shape"], fill=9)]
+
+
+def test_a_mover() -> None:
+    """It says what it drew, and images, masks and boxes move alike, in all engines."""
+    column = np.random.default_rng(0).integers(10, 255, (N, 12, 20, 3), dtype=np.uint8)
+    dataset = td.InMemoryDataset(image=column, mask=column[..., 0], boxes=np.full((N, 1, 4), 6.0, np.float32))
+    kinds = {"mask": "mask", "boxes": "boxes"}
+
+    def loader(**options: Any) -> td.DataLoader:
+        return load(dataset, transform=Shift(), kinds=kinds, **options)
+
+    for number, (images, masks, boxes) in enumerate(loader()):
+        for i, (image, mask, (box,)) in enumerate(zip(images, masks, boxes.unbind(), strict=True)):
+            right = int(box[0] - 6)
+            assert 1 <= right <= 8 and box.tolist() == [6 + right, 6, 6 + right, 6]
+            before = torch.from_numpy(column[4 * number + i]).permute(2, 0, 1)[..., : 20 - right]
+            assert torch.equal(image[..., right:], before) and (image[..., :right] == 9).all()
+            assert torch.equal(mask[:, right:], before[0]) and not mask[:, :right].any()
+    assert_same_stream(*(lambda engine=engine: loader(engine=engine) for engine in ("eager", "pipeline", "debug")))
 
 
 # A container format, and its dataset

@@ -13,9 +13,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from torchdali import _dali
-from torchdali.forms import image as image_form
-from torchdali.forms import video
-from torchdali.forms.image import has_dali_form, move_on_host
+from torchdali.forms.image import has_dali_form, move_on_dali, move_on_host
 from torchdali.moves import Affine, Crop, Flip, Resize, Warp
 
 from .random_moves import (
@@ -23,6 +21,7 @@ from .random_moves import (
     by_torchvision,
     linear,
     one_sample,
+    one_thread,  # noqa: F401
     random_field,
     random_linear,
     random_moves,
@@ -135,8 +134,9 @@ def on_dali(images, move, layout="HWC"):
             for name, value in vars(move).items()
             if isinstance(value, np.ndarray)
         }
-        move_on_dali = image_form.move_on_dali if layout == "HWC" else video.move_on_dali
-        batch = move_on_dali(_dali.DynamicOps("cpu"), _dali.as_batch(images, layout=layout), replace(move, **fed))
+        ops = _dali.DynamicOps("cpu")
+        ops.frames = layout == "FHWC"
+        batch = move_on_dali(ops, _dali.as_batch(images, layout=layout), replace(move, **fed))
         return [np.array(array) for array in _dali.Output(batch).arrays()]
 
 
@@ -206,16 +206,16 @@ def test_videos_move_by_torchvisions_kernels(dtype):
         clip = torch.from_numpy(random_video(rng, sizes[1], dtype)).permute(0, 3, 1, 2)
         ours = clip
         for move in moves:
-            ours = video.move_on_host(ours, one_sample(move, 1))
+            ours = move_on_host(ours, one_sample(move, 1))
         theirs = by_torchvision(tv_tensors.Video(clip), moves, 1)
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
         arguments, matrix = random_linear(rng, after[1])
-        turned = video.move_on_host(ours, Affine(matrix.tolist(), after[1].tolist(), "bilinear", {"video": 7}))
+        turned = move_on_host(ours, Affine(matrix.tolist(), after[1].tolist(), "bilinear", {"video": 7}))
         theirs = F.affine(theirs, **arguments, interpolation=InterpolationMode.BILINEAR, fill=7)
         np.testing.assert_array_equal(turned.numpy(), theirs.numpy())
         field = random_field(rng, after[1])
-        turned = video.move_on_host(ours, Warp(field, "nearest", fill={"image": 7}))
-        theirs = F.elastic(ours, torch.from_numpy(field)[None], interpolation=InterpolationMode.NEAREST, fill=0)
+        turned = move_on_host(ours, Warp(field, "nearest", fill={"image": 7}))
+        theirs = F.elastic(ours, torch.from_numpy(field)[None], interpolation=InterpolationMode.NEAREST, fill=7)
         np.testing.assert_array_equal(turned.numpy(), theirs.numpy())
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from torchdali.forms import image
 from torchdali.forms.boxes import move_boxes
 from torchdali.forms.mask import move_mask
 from torchdali.forms.points import move_points
@@ -54,10 +56,18 @@ def test_a_window_inside_is_a_view():
 def test_other_moves_are_refused():
     with pytest.raises(ValueError, match="cropped and flipped, but not moved by Resize"):
         move_volume(np.zeros((6, 7, 8)), [Resize(np.array([[4, 4]]))], 0)
-    window, size = Crop3d(np.zeros((1, 3), int), np.ones((1, 3), int)), np.array([[4, 4]])
-    with pytest.raises(ValueError, match=r"write kinds\.Volume"):
-        move_mask(np.zeros((6, 7, 8)), [window], 0)
-    with pytest.raises(ValueError, match="boxes have no depth: a Crop3d moves volumes only"):
-        move_boxes(Ragged.of([np.zeros((1, 4))]), "xyxy", size, [window])
-    with pytest.raises(ValueError, match="points have no depth: a Crop3d moves volumes only"):
-        move_points(Ragged.of([np.zeros((1, 2))]), size, [window])
+
+
+def test_nothing_else_has_depths():
+    sizes = np.array([[4, 4]])
+    for move in (Crop3d(np.zeros((1, 3), int), np.ones((1, 3), int)), Flip(-1, np.array([True]))):
+        for word, form in {
+            "mask": lambda move: move_mask(np.zeros((6, 7, 8)), [move], 0),
+            "box": lambda move: move_boxes(Ragged.of([np.zeros((1, 4))]), "xyxy", sizes, [move]),
+            "point": lambda move: move_points(Ragged.of([np.zeros((1, 2))]), sizes, [move]),
+            "image": lambda move: image.move_on_host(torch.zeros(3, 4, 4), move),
+            "video": lambda move: image.move_on_host(torch.zeros(2, 3, 4, 4), move),
+        }.items():
+            with pytest.raises(ValueError, match=rf"a {word} has no depth, and {type(move).__name__} moves it"):
+                form(move)
+        assert not image.has_dali_form(move)

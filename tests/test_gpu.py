@@ -256,6 +256,9 @@ TRANSFORMS = [
     T.Compose([T.RandomResizedCrop(24, interpolation="bicubic"), T.GaussianBlur(5)]),
     T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
     T.Compose([T.CenterCrop(30), T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.uint8, scale=True)]),
+    T.Compose([T.RandomZoomOut((9, 8, 7)), T.RandomShortestSize([30, 40], 50)]),
+    T.Compose([T.Pad(3), T.RandomResize(20, 40), T.RandomRotation(30, "bilinear", expand=True)]),
+    T.Compose([T.ScaleJitter((40, 40)), T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, fill=7)]),
 ]
 
 
@@ -431,6 +434,11 @@ def lossless(pictures, tmp_path_factory):
         (T.Compose([T.RandomCrop(48, pad_if_needed=True), T.RandomVerticalFlip()]), 0, 0),
         (T.Resize((32, 32)), 0.6, 16),
         (T.RandomResizedCrop(24), 0.6, 16),
+        (T.Compose([T.Pad(3, fill=7), T.RandomZoomOut((9, 8, 7), (1, 2))]), 0, 0),
+        (T.RandomShortestSize([30, 40], 50), 0.6, 16),
+        # Estimated: a few pixels whose places fall between two others by rounding, and edges.
+        (T.RandomRotation(40), 0.2, 255),
+        (T.RandomAffine(30, (0.1, 0.2), (0.5, 2), 10, "bilinear", fill=7), 0.5, 128),
         (T.Compose([T.CenterCrop(32), T.ToDtype(torch.float32, scale=True)]), 1e-7, 1e-6),
     ],
     ids=str,
@@ -661,6 +669,38 @@ def test_decoded_images_without_a_transform_arrive_as_they_are(decoded, engine, 
         assert names == [f"n{i}" for i in range(at, at + n)]
         at += n
     assert at == 12
+
+
+def test_functions_of_whole_batches_draw_from_this_gpus_generator(greys):
+    """It is seeded for each batch, and put back."""
+    generator = torch.default_generator if REHEARSAL else torch.cuda.default_generators[DEVICE.index]
+
+    def draw(batch):
+        return *batch, torch.rand(2, generator=generator, device=generator.device)
+
+    def drawn(step):
+        loader = greys(batch_transform=draw)
+        loader.seek(0, step)
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(2)]
+        loader.close()
+        assert all(images.device == DEVICE for images, _, _ in found)
+        return [numbers.tolist() for _, _, numbers in found]
+
+    before = generator.get_state()
+    whole, rest = drawn(0), drawn(1)
+    assert whole[1] == rest[0] and whole[0] != whole[1]
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_collate_and_lists_get_samples_on_the_gpu(greys):
+    images, numbers = next(iter(greys(output="list")))
+    samples = next(iter(greys(collate_fn=list)))
+    batch, labels = next(iter(greys()))
+    assert numbers == labels.tolist() == [grey for _, grey in samples]
+    for image, (sample, _), expected in zip(images, samples, batch, strict=True):
+        assert image.device == sample.device == DEVICE
+        assert torch.equal(image, expected) and torch.equal(sample, expected)
 
 
 @pytest.mark.parametrize(

@@ -547,7 +547,7 @@ def test_messages_are_parsed_as_protobuf_does(data):
         ({"decode": len}, ValueError, 'decode is for format="raw"'),
         ({"fields": ("image", "value")}, ValueError, "fields must be different ones of image, label"),
         ({"kinds": {"label": "array"}}, ValueError, "the kind of 'label' must be number, got 'array'"),
-        ({"kinds": {"image": "image"}}, ValueError, "must be encoded or array"),
+        ({"kinds": {"image": "number"}}, ValueError, "must be encoded or array"),
         ({"kinds": {"x": "image"}}, ValueError, "kinds must be of the fields image, label"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -11,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -21,7 +23,7 @@ from torchdali.forms.volume import move_volume
 from torchdali.moves import Crop, fill_of
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
-from torchdali.testing import assert_same_stream
+from torchdali.testing import assert_resumes_exactly, assert_same_stream
 from torchdali.transforms.base import Mover
 
 BATCH = 16
@@ -464,13 +466,13 @@ def test_crops_3d_of_small_volumes() -> None:
         ValueError, match=r"needs a volume of at least \(6, 6, 6\), got \(5, 8, 12\): write pad_if_needed"
     ):
         T.RandomCrop3d(6).make_params(Rand(0, 0, range(3)), CUBES)
-    ours = T.RandomCrop3d(6, pad_if_needed=True, fill={"volume": -7})
+    ours = T.RandomCrop3d(6, pad_if_needed=True)
     for seed in range(10):
         params, _ = ours.make_params(Rand(seed, 0, range(3)), CUBES)
         for i, volume in enumerate(volumes()):
             padded = np.pad(volume, 6, constant_values=-7)
             z, y, x = (params["start"][i] + 6).tolist()
-            moved = move_volume(volume, ours.moves(params), i)
+            moved = move_volume(volume, ours.moves(params), i, fill=-7)
             assert np.array_equal(moved, padded[z : z + 6, y : y + 6, x : x + 6])
             assert (moved == -7).sum() == 0 or (CUBES[i] < 6).any()
 
@@ -703,10 +705,30 @@ def test_five_and_ten_crops(flip: bool | None) -> None:
         next(iter(loader(T.FiveCrop((31, 200)), {"image": images})))
 
 
-class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
-    """Images with boxes, a mask for each, and labels."""
+@pytest.mark.parametrize("transform", [T.RandomIoUCrop(), T.SanitizeBoundingBoxes()], ids=repr)
+def test_what_needs_boxes_says_so(transform: Any) -> None:
+    name = type(transform).__name__
+    with pytest.raises(
+        ValueError, match=f"{name} acts on boxes, and the dataset has none: image; where they are plain"
+    ):
+        loader(transform, {"image": arrays()})
 
-    def __init__(self) -> None:
+
+def png(image: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
+    """Images with boxes, a mask for each, and labels.
+
+    Args:
+        encoded: images are PNG files.
+    """
+
+    def __init__(self, encoded: bool = False) -> None:
+        self.encoded = encoded
         rng = np.random.default_rng(10)
         self.images = arrays()
         self.boxes = boxes_in(rng, np.array([image.shape[:2] for image in self.images]))
@@ -721,11 +743,144 @@ class Scenes(torch.utils.data.Dataset[dict[str, Any]]):
         for mask, (left, top, right, bottom) in zip(masks, boxes.round().int().tolist(), strict=True):
             mask[top:bottom, left:right] = 1
         return {
-            "image": tv_tensors.Image(image),
+            "image": png(self.images[i]) if self.encoded else tv_tensors.Image(image),
             "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=size),
             "labels": torch.arange(len(boxes)),
             "masks": tv_tensors.Mask(masks),
         }
+
+
+def test_only_the_window_is_decoded_of_files() -> None:
+    """RandomIoUCrop first: the pixels are those of decoded images."""
+    transform = T.Compose([T.RandomIoUCrop(), T.RandomHorizontalFlip()])
+    made = [
+        td.DataLoader(Scenes(encoded), batch_size=2, seed=3, device="cpu", num_threads=1, transform=transform)
+        for encoded in (True, False)
+    ]
+    assert made[0]._compiled().fused and not made[1]._compiled().fused
+    for one, other in zip(*made, strict=True):
+        for name in ("image", "boxes", "masks"):
+            assert torch.equal(one[name].data, other[name].data) and torch.equal(one[name].sizes, other[name].sizes)
+
+
+def test_volumes_in_the_loader() -> None:
+    """A scan and its labels move alike, the same in all engines; two flips, a crop of images and one of volumes."""
+    rng = np.random.default_rng(12)
+    scans = [rng.integers(1, 100, (8 + i, 9, 10 - i), dtype=np.int16) for i in range(5)]
+    columns = {"scan": scans, "labels": [scan.astype(np.uint8) for scan in scans]}
+    kinds = {"scan": td.kinds.Volume(fill=-9), "labels": "volume"}
+    steps = [T.RandomDepthFlip(), T.RandomHorizontalFlip(), T.CenterCrop((9, 7)), T.RandomCrop3d(8, pad_if_needed=True)]
+
+    def make(**arguments: Any) -> td.DataLoader:
+        return loader(T.Compose(steps), columns, kinds=kinds, output="tuple", **arguments)
+
+    assert_same_stream(*(lambda engine=engine: make(engine=engine) for engine in ENGINES), epochs=2)
+    moved = []
+    for scan, labels in make():
+        assert scan.shape == labels.shape == (len(scan), 8, 8, 8) and scan.dtype == torch.int16
+        assert torch.equal(torch.where(scan == -9, 0, scan), labels.to(torch.int16)) and (scan == -9).any()
+        moved += list(scan)
+    one_by_one = [scan[0] for scan, _ in make(batch_size=1)]
+    assert all(torch.equal(one, other) for one, other in zip(moved, one_by_one, strict=True))
+    ragged = loader(T.CenterCrop(5), columns, kinds=kinds, output="tuple")
+    for scan, _ in ragged:
+        assert isinstance(scan, td.Padded) and scan.data.shape[2:] == (5, 5)
+    for views in loader(T.Views([[T.RandomCrop3d(4)], [T.CenterCrop3d(4)]]), columns, kinds=kinds, output="tuple"):
+        assert [tuple(view.shape[1:]) for view in views[0]] == [(4, 4, 4)] * 2
+
+
+NEAR = {"interpolation": "nearest"}
+COMBINED = {
+    "apply": T.RandomApply([T.RandomRotation(40, expand=True), T.RandomResize(20, 30, **NEAR)], 0.5),
+    "nested": T.RandomApply([T.RandomChoice([T.RandomCrop(9), T.RandomHorizontalFlip(1.0)]), T.Pad(3)], 0.7),
+    "choice": T.RandomChoice([T.RandomCrop(20), T.ElasticTransform(10.0, 3.0, **NEAR), T.RandomVerticalFlip(1.0)]),
+    "order": T.RandomOrder([T.RandomHorizontalFlip(), T.RandomAffine(30, scale=(0.5, 2)), T.RandomCrop(15)]),
+}
+
+
+@pytest.mark.parametrize("transform", COMBINED.values(), ids=COMBINED)
+def test_combined_movers(transform: Any) -> None:
+    """What lies in the picture moves as the picture does: a mask stays its first channel; a box, its corner."""
+    images = arrays(6)
+    for image in images:
+        image[:20, :30, 1] = 255  # boxed
+        image[20:, :, 1] = image[:, 30:, 1] = 0
+    columns = {"image": images, "mask": [image[..., 0] for image in images], "boxes": [[[0, 0, 30, 20]]] * 6}
+    columns["boxes"] = [np.array(box, np.float32) for box in columns["boxes"]]
+    steps = T.Compose([transform, T.RandomVerticalFlip()])
+
+    def make(**arguments: Any) -> td.DataLoader:
+        return loader(steps, columns, kinds={"mask": "mask", "boxes": "boxes"}, output="list", **arguments)
+
+    assert_same_stream(*(lambda engine=engine: make(engine=engine) for engine in ENGINES), epochs=2)
+    found, alone = ([sample for batch in make(batch_size=n) for sample in zip(*batch, strict=True)] for n in (4, 1))
+    for (image, mask, ((left, top, right, bottom),)), other in zip(found, alone, strict=True):
+        assert torch.equal(image[0], mask) and torch.equal(image, other[0]) and torch.equal(mask, other[1])
+        shown = torch.nonzero(image[1] == 255)
+        if len(shown):
+            low, high = shown.min(0).values, shown.max(0).values + 1
+            assert top - 2 <= low[0] and left - 2 <= low[1] and high[0] <= bottom + 2 and high[1] <= right + 2
+
+
+def test_what_combinations_refuse() -> None:
+    for inner in (T.RandomIoUCrop(), T.SanitizeBoundingBoxes(), T.RandomCrop3d(3)):
+        with pytest.raises(TypeError, match=f"RandomApply takes transforms of images, and {type(inner).__name__}"):
+            T.RandomApply([inner])
+    columns = {"image": arrays(2), "mask": [image[..., 0] for image in arrays(2)]}
+    with pytest.raises(
+        ValueError, match="TrivialAugmentWide acts on images only, as in torchvision, and 'mask' lies in"
+    ):
+        loader(T.TrivialAugmentWide(), columns, kinds={"mask": "mask"})
+
+
+WRONG_VOLUMES: list[tuple[Any, dict[str, Any], str]] = [
+    (
+        T.Resize(4),
+        {"scan": "volume"},
+        "Resize has no form for volumes, which 'scan' is: they can be cropped and flipped",
+    ),
+    (T.RandomRotation(4), {"scan": "volume"}, "RandomRotation has no form for volumes, which 'scan' is"),
+    (T.RandomDepthFlip(), {}, "RandomDepthFlip acts on images, and the dataset has none: scan"),
+    (T.Compose([lambda sample, rand: sample, T.RandomCrop3d(4)]), {"scan": "volume"}, "and can't follow a function"),
+]
+
+
+@pytest.mark.parametrize(("transform", "kinds", "message"), WRONG_VOLUMES, ids=lambda value: str(value)[:30])
+def test_volumes_where_they_have_no_form(transform: Any, kinds: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loader(transform, {"scan": volumes()}, kinds=kinds)
+
+
+def test_volumes_beside_images() -> None:
+    columns = {"image": arrays(3), "scan": volumes()}
+    with pytest.raises(
+        ValueError, match=r"'scan' is a volume, and lies in one scene with 'image': write kinds={'scan'"
+    ):
+        loader(T.RandomHorizontalFlip(), columns, kinds={"scan": "volume"})
+    with pytest.raises(ValueError, match="RandomDepthFlip moves volumes, and 'image' is none"):
+        loader(T.RandomDepthFlip(), columns, kinds={"scan": td.kinds.Volume(scene="b")})
+    for batch in loader(T.RandomHorizontalFlip(1.0), columns, kinds={"scan": td.kinds.Volume(scene="b")}, batch_size=1):
+        assert any(np.array_equal(batch["scan"][0].numpy(), np.flip(volume, 2)) for volume in volumes())
+
+
+def test_sizes_that_vary_leave_padded() -> None:
+    """In every batch, those of one sample too: no batch decides about a type."""
+    several = [
+        T.RandomZoomOut(),
+        T.RandomResize(20, 40),
+        T.RandomShortestSize([20, 30]),
+        T.ScaleJitter((30, 30)),
+        T.RandomRotation(30, expand=True),
+    ]
+    same = [np.zeros((30, 40, 3), np.uint8)] * 3
+    for transform in several:
+        for (images,) in loader(transform, {"image": same}, output="tuple"):
+            assert isinstance(images, td.Padded)
+        for (images,) in loader(T.Compose([transform, T.CenterCrop(20)]), {"image": same}, output="tuple"):
+            assert isinstance(images, torch.Tensor)
+    for transform in (T.Pad(3), T.RandomShortestSize(20), T.RandomRotation(30), T.RandomAffine(20)):
+        for (images,) in loader(transform, {"image": same}, output="tuple"):
+            assert isinstance(images, torch.Tensor)
 
 
 def test_detections_chain() -> None:
@@ -746,6 +901,13 @@ def test_detections_chain() -> None:
         return td.DataLoader(Scenes(), transform=transform, **arguments)
 
     assert_same_stream(make, lambda: make(engine="pipeline"), lambda: make(engine="debug"), epochs=2)
+    assert_same_stream(
+        make,
+        lambda: make(batch_size=5),
+        lambda: [make(batch_size=1, rank=rank, world_size=2) for rank in range(2)],
+        steps=False,
+    )
+    assert_resumes_exactly(make, epochs=1)
     total = 0
     for batch in make():
         for image, boxes, labels, masks in zip(
@@ -758,3 +920,19 @@ def test_detections_chain() -> None:
                 edges = [across[0], down[0], across[-1] + 1, down[-1] + 1]
                 assert np.allclose(edges, [x - width / 2, y - height / 2, x + width / 2, y + height / 2], atol=2.5)
     assert total > 5
+
+
+def test_views_crop_around_their_own_objects() -> None:
+    """Each view draws its window, and keeps the objects in it."""
+    views = T.Views([[T.RandomIoUCrop(), T.SanitizeBoundingBoxes()]] * 2)
+    differ = 0
+    for batch in td.DataLoader(Scenes(), batch_size=1, seed=3, device="cpu", num_threads=1, transform=views):
+        for image, boxes, labels, masks in zip(
+            *(batch[key] for key in ("image", "boxes", "labels", "masks")), strict=True
+        ):
+            assert len(boxes.unbind()[0]) == len(labels.unbind()[0]) == len(masks.unbind()[0])
+            size = image.unbind()[0].shape[1:]
+            assert masks.unbind()[0].shape[1:] == size
+            assert (boxes.unbind()[0][:, 2:] <= torch.tensor([size[1], size[0]])).all()
+        differ += batch["image"][0].data.shape != batch["image"][1].data.shape
+    assert differ

@@ -318,5 +318,52 @@ def test_resumes_exactly_on_any_ranks(lists: Lists) -> None:
 
 def test_a_damaged_mask_is_a_bad_sample(lists: Lists) -> None:
     truncate_file(lists.masks[5], 0.7)
-    with pytest.raises(td.BadSampleError, match=r"sample 5 \(.*image/05\.png\)"):
+    with pytest.raises(td.BadSampleError, match=r"sample 5 \(.*image/05\.png\): the file of 'mask' can't be decoded"):
         list(make_loader(lists, shuffle=False))
+
+
+# Kinds in doubt
+
+
+def test_a_second_picture_asks_whether_it_is_a_mask(lists: Lists) -> None:
+    """As soon as a transform would act on it."""
+    undeclared = FileDataset({"image": lists.images, "mask": lists.masks})
+    next(iter(td.DataLoader(undeclared, batch_size=4, device="cpu")))
+    with pytest.raises(td.KindError, match="'mask': a PNG file beside an image: a mask, or an image"):
+        td.DataLoader(undeclared, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip())
+    for told in ("mask", "encoded"):
+        td.DataLoader(
+            FileDataset({"image": lists.images, "mask": lists.masks}, kinds={"mask": told}),
+            batch_size=4, device="cpu", transform=T.RandomHorizontalFlip(),
+        )  # fmt: skip
+        td.DataLoader(undeclared, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip(), kinds={"mask": told})
+    side_by_side = td.Zip(FileDataset(lists.images), FileDataset({"mask": lists.masks}))
+    with pytest.raises(td.KindError, match="'mask': a PNG file beside an image"):
+        td.DataLoader(side_by_side, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip())
+    told = td.Zip(FileDataset(lists.images), FileDataset({"mask": lists.masks}, kinds={"mask": "mask"}))
+    ((image, mask),) = list(td.DataLoader(told, batch_size=N, device="cpu", transform=T.RandomHorizontalFlip()))
+    assert torch.equal(image.data[:, 0] // 64, mask.data)
+
+
+def test_arrays_beside_an_image_ask_too(tmp_path: Path) -> None:
+    Image.fromarray(pixels_of(0)).save(tmp_path / "a.png")
+    mask, boxes = np.zeros((20, 30), np.uint8), np.zeros((2, 4), np.float32)
+    for array, question in [(mask, "are those of the image: a mask"), (boxes, "beside an image: boxes")]:
+        np.save(tmp_path / "a.npy", array)
+        paths = {"image": [tmp_path / "a.png"], "x": [tmp_path / "a.npy"]}
+        in_memory = td.InMemoryDataset(image=pixels_of(0)[None], x=array[None])
+        for dataset in (FileDataset(paths), in_memory):
+            with pytest.raises(td.KindError, match=f"'x': .*{question}"):
+                td.DataLoader(dataset, device="cpu", transform=T.RandomHorizontalFlip())
+        td.DataLoader(FileDataset(paths, kinds={"x": "array"}), device="cpu", transform=T.RandomHorizontalFlip())
+
+
+def test_what_belongs_to_boxes_is_filtered_with_them() -> None:
+    boxes = [np.array([[1, 1, 9, 9], [5, 5, 5, 9]], np.float32), np.array([[2, 2, 4, 4]], np.float32)]
+    dataset = td.InMemoryDataset(
+        image=np.stack([pixels_of(0), pixels_of(1)]), boxes=boxes, labels=[np.array([7, 8]), np.array([9])],
+        kinds={"boxes": "boxes"},
+    )  # fmt: skip
+    loader = td.DataLoader(dataset, batch_size=2, device="cpu", transform=T.SanitizeBoundingBoxes())
+    _, left, labels = next(iter(loader))
+    assert left.sizes.tolist() == [[1], [1]] and labels.data.tolist() == [[7], [9]]

@@ -215,10 +215,11 @@ def test_wrong_arguments(shards, tmp_path):
         TarDataset(shards, ["jpg", "png"])
     with pytest.raises(ValueError, match="kinds must be of the fields image, label, got 'jpg'"):
         TarDataset(shards, ["jpg", "cls"], kinds={"jpg": "array"})
+    assert TarDataset(shards, ["jpg", "cls"], kinds={"image": "image"}).kinds["image"] == td.kinds.ENCODED  # files
     with pytest.raises(
-        ValueError, match="the kind of 'jpg' must be one of encoded, array, number, object, got 'image'"
+        ValueError, match="the kind of 'cls' must be one of encoded, array, number, object, got 'image'"
     ):
-        TarDataset(shards, ["jpg", "cls"], kinds={"image": "image"})
+        TarDataset(shards, ["jpg", "cls"], kinds={"label": "image"})
     with pytest.raises(ValueError, match="alternatives must be of one kind, got jpg;npy"):
         TarDataset(shards, ["jpg;npy"])
     with pytest.raises(ValueError, match="missing must be one of error, skip, got 'drop'"):

@@ -14,8 +14,11 @@ from torchvision.transforms.v2 import functional as F
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.engine.chain import Chain
+from torchdali.kinds import Boxes, Points
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
+
+from .random_moves import one_thread  # noqa: F401
 
 SEED, EPOCH, N = 5, 0, 24
 
@@ -275,6 +278,51 @@ def test_outlines_are_drawn_where_their_boxes_are() -> None:
     assert seen > 20
 
 
+class Fractions(Scenes):
+    """Boxes and points in widths and heights of the image, as plain tensors."""
+
+    def __getitem__(self, index: int) -> Any:
+        image, target = super().__getitem__(index)
+        height, width = image.shape[-2:]
+        boxes = target["boxes"].as_subclass(torch.Tensor) / torch.tensor([width, height] * 2)
+        points = target["keypoints"].as_subclass(torch.Tensor) / torch.tensor([width, height])
+        return image, {**target, "boxes": boxes, "keypoints": points}
+
+
+def test_normalized_boxes_and_points_leave_normalized() -> None:
+    """They are those in pixels, over the size of the image that leaves."""
+    steps = [
+        T.RandomIoUCrop(),
+        T.RandomHorizontalFlip(),
+        T.RandomShortestSize([64, 96], 140),
+        T.SanitizeBoundingBoxes(),
+    ]
+    told = {"boxes": Boxes("cxcywh", normalized=True), "keypoints": Points(normalized=True)}
+    pixels = samples_of(loader(Scenes("cxcywh", points=True), steps))
+    seen = 0
+    for index, (image, target) in samples_of(loader(Fractions("cxcywh", points=True), steps, kinds=told)).items():
+        height, width = image.shape[-2:]
+        unit = torch.tensor([width, height], dtype=torch.float32)
+        np.testing.assert_allclose(target["boxes"] * unit.repeat(2), pixels[index][1]["boxes"], atol=1e-3)
+        np.testing.assert_allclose(target["keypoints"] * unit, pixels[index][1]["keypoints"], atol=1e-3)
+        seen += len(target["boxes"])
+    assert seen > 20
+
+
+def test_a_flip_exchanges_left_and_right_points() -> None:
+    steps = [T.RandomHorizontalFlip(0.5)]
+    dataset = Scenes(points=True)
+    plain = samples_of(loader(dataset, steps))
+    swapped = samples_of(loader(dataset, steps, kinds={"keypoints": Points(swap=((0, 1), (2, 4)))}))
+    flipped = 0
+    for index, (image, target) in swapped.items():
+        points, moved = target["keypoints"], not torch.equal(image, dataset[index][0].as_subclass(torch.Tensor))
+        order = [1, 0, 4, 3, 2] if moved else [0, 1, 2, 3, 4]
+        assert torch.equal(points, plain[index][1]["keypoints"][:, order])
+        flipped += moved and len(points) > 0
+    assert 0 < flipped < N
+
+
 def test_segmentation_is_torchvisions() -> None:
     steps = [
         T.RandomResize(40, 120),
@@ -305,3 +353,37 @@ def test_a_sample_is_the_same_in_any_batch_and_engine(recipe: str) -> None:
             assert torch.equal(image, first[index][0]), options
             for name, value in target.items():
                 np.testing.assert_array_equal(np.asarray(value), np.asarray(first[index][1][name]), err_msg=name)
+
+
+class Clips:
+    """Three frames each."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        rng = np.random.default_rng(index)
+        height, width = rng.integers(40, 60, 2).tolist()
+        return {"clip": rng.integers(0, 256, (3, height, width, 3)).astype(np.uint8), "label": index}
+
+
+def test_clips_are_cropped_and_flipped_alike_in_dali_and_on_the_host() -> None:
+    """A function after the steps makes DALI run them; engines on the host take torchvision's kernels."""
+    steps = [T.RandomCrop(32, padding=6, fill={"video": 9}), T.RandomHorizontalFlip(), T.RandomVerticalFlip()]
+
+    made = [
+        loader(Clips(), steps, kinds={"clip": "video"}, output="dict"),
+        loader(Clips(), [*steps, lambda sample, rand: sample], kinds={"clip": "video"}, output="dict"),
+        loader(
+            Clips(),
+            [*steps, T.traceable(lambda sample, rand, ops: sample)],
+            kinds={"clip": "video"},
+            output="dict",
+            engine="pipeline",
+        ),
+    ]
+    for one, *others in zip(*made):
+        assert one["clip"].shape[1:] == (3, 3, 32, 32)
+        assert 9 in one["clip"]
+        for other in others:
+            np.testing.assert_array_equal(one["clip"].numpy(), other["clip"].numpy())

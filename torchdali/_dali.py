@@ -110,6 +110,7 @@ class Ops:
         self._module = module
         self.device = device  # "cpu" or "gpu"
         self.decoder_device = decoder_device
+        self.frames = False  # what is transformed are clips [F, H, W, C], not images
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

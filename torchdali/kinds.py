@@ -175,13 +175,15 @@ class Video(Kind):
 
 @dataclass(frozen=True)
 class Volume(Kind):
-    """A picture in three dimensions.
+    """A picture in three dimensions, or ids per voxel.
 
     Args:
         layout: of the values: "DHW" or "CDHW".
+        fill: what comes in from outside of it.
     """
 
     layout: Literal["DHW", "CDHW"] = "DHW"
+    fill: float = 0
 
     spatial: ClassVar[bool] = True
 

@@ -10,7 +10,7 @@ numbers and lists of one sample.  They are in pixels, (height, width) or (top, l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -30,10 +30,14 @@ _FILLED = ("image", "video", "mask", "volume", "others")
 
 
 def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
-    """Give the fill of a kind: masks and the like have their own unless the dict names them."""
+    """Give the fill of a kind: masks and the like have their own unless the dict names them.
+
+    Images and videos have one fill, by whichever of the two words.
+    """
+    words = ("image", "video") if word in ("image", "video") else (word,)
     if isinstance(fill, Mapping):
         named = {_word(key): value for key, value in fill.items()}
-        value = named.get(word, named.get("others"))
+        value = next((named[key] for key in (*words, "others") if key in named), None)
         return default if value is None else value
     return default if fill is None or word not in ("image", "video") else fill
 
@@ -166,6 +170,47 @@ class Warp:
 
 
 Move: TypeAlias = "Crop | Crop3d | Resize | Flip | Affine | Warp"
+
+
+def check_flat(move: Move, word: str) -> None:
+    """Raise if a move goes into depths, which volumes alone have.
+
+    Raises:
+        ValueError: it does.
+    """
+    if isinstance(move, Crop3d) or (isinstance(move, Flip) and move.axis == -1):
+        raise ValueError(
+            f"a {word} has no depth, and {type(move).__name__} moves it: write kinds.Volume() for labels [D, H, W], "
+            'and scene="other" in the kind of what shows another place'
+        )
+
+
+def spread(move: Move, rows: NDArray[np.int64], sizes: Sizes) -> Move:
+    """Make a move of some samples one of all: the others stay as they are.
+
+    Args:
+        move: with a row for each of `rows`.
+        rows: their numbers.
+        sizes: [N, 2] of all images before it.
+    """
+
+    def put(still: NDArray[Any], values: Any) -> NDArray[Any]:
+        whole = still.copy()
+        whole[rows] = values
+        return whole
+
+    n = len(sizes)
+    if isinstance(move, Flip):
+        return replace(move, on=put(np.zeros(n, bool), move.on))
+    if isinstance(move, Warp):
+        return replace(move, displacement=put(np.full(n, None), move.displacement))
+    if isinstance(move, (Crop, Crop3d)):
+        return replace(move, start=put(np.zeros_like(sizes), move.start), shape=put(sizes, move.shape))
+    if isinstance(move, Resize):
+        return replace(move, size=put(sizes, move.size))
+    matrix = np.asarray(move.matrix)
+    still = np.tile(np.eye(3)[: matrix.shape[1]], (n, 1, 1))
+    return replace(move, matrix=put(still, matrix), size=put(sizes, move.size))
 
 
 def check_fill(fill: Fill) -> None:

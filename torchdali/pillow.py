@@ -271,9 +271,11 @@ def as_pnm(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.concatenate([np.frombuffer(b"P6\n%d %d\n255\n" % (width, height), np.uint8), pixels.ravel()])
 
 
-def transcode(encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS) -> NDArray[np.uint8]:
-    """The same image as a PNM file (P6), uint8 [n]; errors as `decode`."""
-    return as_pnm(decode(encoded, max_pixels))
+def transcode(
+    encoded: NDArray[np.uint8], max_pixels: int | None = MAX_PIXELS, upright: bool = True
+) -> NDArray[np.uint8]:
+    """The same image as a PNM file (P6), uint8 [n]; arguments and errors as those of `decode`."""
+    return as_pnm(decode(encoded, max_pixels, upright))
 
 
 def is_image_file(data: NDArray[np.uint8]) -> bool:

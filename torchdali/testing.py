@@ -47,7 +47,7 @@ class StreamStep:
 def sample_digests(batch: Any) -> list[str]:
     """Compute one digest per row of a batch: tensors, `Padded` and lists, in tuples, dicts and dataclasses."""
     # torch's own loader gives lists for tuples.
-    items = dict(_named(tuple(batch) if isinstance(batch, list) else batch))
+    items = _apart(dict(_named(tuple(batch) if isinstance(batch, list) else batch)))
     columns: list[tuple[str, Any, Any]] = []
     for name, value in items.items():
         if isinstance(value, Padded):
@@ -56,6 +56,22 @@ def sample_digests(batch: Any) -> list[str]:
             columns.append((str(name), value, items.get(f"{name}_sizes")))
     rows = (b"".join(_row(*column, i) for column in columns) for i in range(len(columns[0][1])))
     return [hashlib.blake2b(row, digest_size=8).hexdigest() for row in rows]
+
+
+def _apart(items: dict[str, Any]) -> dict[str, Any]:
+    """Give each view of a field a name of its own: a list of tensors is one of views unless it has a tensor per row."""
+    rows = next(
+        (len(value[0] if isinstance(value, Padded) else value) for value in items.values() if _is_batch(value)), 0
+    )
+    apart: dict[str, Any] = {}
+    for name, value in items.items():
+        views = isinstance(value, list) and rows not in (0, len(value)) and all(map(_is_batch, value))
+        apart |= {f"{name}.{i}": view for i, view in enumerate(value)} if views else {name: value}
+    return apart
+
+
+def _is_batch(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, Padded))
 
 
 def _named(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

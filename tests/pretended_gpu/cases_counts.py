@@ -25,7 +25,8 @@ BOXES = [np.ones((1 + i % 3, 4), np.float32) for i in range(20)]
 DECODED = td.InMemoryDataset(image=np.zeros((20, 40, 30, 3), np.uint8), boxes=BOXES, label=np.arange(20))
 
 # Per batch of 4: kernels (those inside a pipeline count as one), copies to the GPU, and waits of the host: torchdali's,
-# and DALI's own.  A pipeline's run waits for its batch; and torchdali waits before a function, which may decode, onto memory that the transforms before it still use.
+# and DALI's own.  A pipeline's run waits for its batch; and torchdali waits before a function, which may decode, onto
+# memory that the transforms before it still use.
 TABLE = {
     ("crop", "eager"): (7, 1, 1, 0),
     ("crop", "pipeline"): (3, 1, 1, 1),

@@ -30,6 +30,7 @@ TRANSFORMS = [
     T.Compose([T.RandomResizedCrop(24, interpolation="bicubic"), T.GaussianBlur(5)]),
     T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
     T.RandomHorizontalFlip(),
+    T.Compose([T.RandomZoomOut((9, 8, 7)), T.RandomShortestSize([20, 30], 40), T.RandomRotation(30, expand=True)]),
     T.Compose([T.Resize((20, 20)), T.RandAugment(fill=(1, 2, 3), interpolation="bilinear"), NORMALIZE]),
     T.Compose([T.Resize((20, 20)), T.AugMix(), T.RandomErasing(value=(1, 2, 3))]),
     T.Compose([T.Resize((20, 20)), T.AutoAugment(), T.RandomPhotometricDistort(), T.JPEG((20, 60))]),

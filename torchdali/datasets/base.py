@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from ..batch import Columns
+from ..errors import let_through
 from ..fields import BESIDE, Fields, check_kinds, nest
 from ..formats.image import look
 from ..formats.whole import first_whole
-from ..kinds import AnyKind, Image, Kind, Mask, as_kind, tell
+from ..kinds import AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
+from ..options import Options
 from ..source import DirectReading, Pass, Reading, Source
 from .convert import Conversion, Convert
 
@@ -39,6 +41,8 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     paths: list[str] | None = None
     _chosen: Fields | None = None
     _conversions: Mapping[str, Conversion] = {}
+    _told: frozenset[str] = frozenset()  # fields whose kinds the user, or the source, has told
+    _doubts: Mapping[str, Doubt] = {}
 
     def _set_fields(
         self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None
@@ -57,6 +61,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         check_kinds(told or {}, known)
         known |= {name: tell(kind, known[name].held) for name, kind in (told or {}).items()}
         self._chosen = Fields.choose(fields, known)
+        self._told = frozenset(told or ())
 
     def _set_convert(self, convert: Convert, told: Mapping[str, AnyKind]) -> None:
         """Take the user's functions of fields; their results for the first sample show the fields' kinds.
@@ -78,6 +83,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         self._conversions = {name: self._conversion(name, function) for name, function in convert.items()}
         held = {name: conversion.form.kind for name, conversion in self._conversions.items()}
         kinds = {name: tell(told.get(name, one), one) for name, one in held.items()}
+        self._told |= set(kinds) & set(told)
         self._chosen = Fields(self.fields, {**self.kinds, **kinds})
 
     def _conversion(self, name: str, function: Callable[[Any], Any]) -> Conversion:
@@ -112,8 +118,42 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
         bound = copy.copy(self)
-        bound._chosen = self._fields()._replace(kinds={**self.kinds, **self._as_told(kinds)})
+        bound._chosen = self._fields()._replace(kinds={**self.kinds, **(told := self._as_told(kinds))})
+        bound._told = self._told | set(told)
         return bound
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The fields whose kinds are guesses that may be wrong, once a loader has looked at the first sample."""
+        return self._doubts
+
+    def bind(self, options: Options) -> Source:
+        bound = super().bind(options)
+        assert isinstance(bound, MapDataset)
+        bound._look_for_doubts()
+        return bound
+
+    def _look_for_doubts(self) -> None:
+        """Look at the first sample for fields whose kinds nobody told, and for those that belong to the boxes in it."""
+        from ..python.schema import Seen, find_kinds  # it is in a package that needs this module
+
+        self._doubts = {}
+        own = {name: kind for name, kind in self.kinds.items() if name not in BESIDE}
+        asked = [name for name in own if name not in self._told and own[name].held in ("encoded", "image", "array")]
+        pictures = [name for name, kind in own.items() if isinstance(kind, (Image, Boxes))]
+        if not pictures or not set(asked) - set(pictures[:1]):
+            return
+        try:
+            columns = self.read_columns([0], list(own))
+        except Exception as error:  # a damaged sample fails when it is read
+            let_through(error)
+            return
+        seen = []
+        for name, kind in own.items():
+            place, _, key = name.rpartition(".") if self.nested else ("", "", name)
+            seen.append(Seen(name, (place,) if place else (), key, columns[name][0], kind.held))
+        kinds, self._doubts = find_kinds(seen, {name: own[name] for name in self._told & set(own)})
+        self._chosen = self._fields()._replace(kinds={**self.kinds, **kinds})
 
     def __len__(self) -> int:
         raise NotImplementedError

@@ -78,7 +78,7 @@ class CocoDataset(MapDataset):
         one_of("box_format", box_format, ("xywh", "xyxy"))
         self.root, self.exif = as_root(root), exif
         read = {"size_threshold": -np.inf, "avoid_class_remapping": True, "masks": masks, "skip_empty": skip_empty}
-        found = Annotations(os.path.expanduser(os.fspath(annotations)), read, bits=64)
+        found = Annotations(os.path.expanduser(os.fspath(annotations)), read, for_dali=False)
         if not found.images:
             raise ValueError(f"{found.path} names no image" + (" with an annotation" if skip_empty else ""))
         if found.dropped:
@@ -114,7 +114,7 @@ class CocoDataset(MapDataset):
         if masks:
             self._objects["masks"] = [_outline(entry.get("segmentation", [])) for entry in entries]
             known[f"{GROUP}.masks"] = Polygons(group=GROUP)
-        self._set_fields(tuple(known) if fields is None else fields, known, kinds)
+        self._set_fields(tuple(known) if fields is None else fields, known, {**known, **(kinds or {})})
         self._fingerprint = f"{len(self)} images {digest(found.digest, masks, skip_empty)}"
 
     def __len__(self) -> int:

@@ -47,7 +47,7 @@ class ConcatDataset(MapDataset):
         self._chosen = Fields(first.fields, dict(first.kinds))
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
-        self.nested = first.nested
+        self.nested, self._told = first.nested, first._told
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._shapes = self._compare()
 

@@ -112,6 +112,7 @@ class FileDataset(MapDataset):
             if not self._forms[name].ndim:
                 known[name] = NUMBER
         self._set_fields(tuple(known) if fields is None else fields, known, {k: told[k] for k in told if k == "label"})
+        self._told = frozenset(told)
         self._set_convert(convert or {}, told)
         self._fingerprint: str | None = None
 

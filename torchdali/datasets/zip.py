@@ -64,6 +64,9 @@ class Zip(MapDataset):
         kinds = {name: self.datasets[part].kinds[field] for name, (part, field) in self._parts.items()}
         beside = [name for name in BESIDE if any(name in one.fields for one in self.datasets.values())]
         self._set_fields([*self._parts, *beside], kinds)
+        self._told = frozenset(
+            name for name, (part, field) in self._parts.items() if field in self.datasets[part]._told
+        )
         for trait in ("blocking", "uses_dali", "inline", "nested"):
             setattr(self, trait, any(getattr(one, trait) for one in self.datasets.values()))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..rand import Key, Rand, derive, name_key
-from ..transforms.base import Compose, Mover, Transform, check_transform
+from ..transforms.base import Compose, Transform, check_transform
 from ..transforms.function import Function
 from ..transforms.views import Views
 
@@ -39,7 +39,7 @@ class Chain:
         self.steps, self.key = list(steps), key
         self.names = _names(self.steps)
         self.functions = [k for k, step in enumerate(self.steps) if isinstance(step, Function)]
-        self.moves = any(isinstance(step, Mover) for step in self.steps)
+        self.moves = any(isinstance(step, Transform) and step.moving for step in self.steps)
         self.split = len(self.steps)
         if device == "cpu" and not whole:
             while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:

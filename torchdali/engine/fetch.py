@@ -14,18 +14,18 @@ from ..batch import Columns
 from ..columns import writable
 from ..errors import leave_frame, let_through
 from ..fields import Fields
-from ..formats.image import make_readable
-from ..kinds import Image, Mask
+from ..formats.image import check_header, check_orientation, make_readable
+from ..kinds import Image, Mask, Polygons, Volume
 from ..moves import Sizes
 from ..order import Rows, Step
-from ..pillow import decode_mask
+from ..pillow import decode_mask, transcode
 from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
 from ..state import Position
 from .decode import decode_value
 from .hostpass import FieldSizes
-from .masks import move_masks
+from .masks import move_masks, move_outlines
 from .plan import Plan
 from .work import Work
 
@@ -103,6 +103,9 @@ class Fetcher:
         for scene in plan.host.scenes.values():
             if not scene.pixels and scene.masks:
                 sizes[scene.masks[0]] = self._mask_sizes(work, scene.masks[0])
+            elif scene.volumes:
+                volumes = work.columns[scene.volumes[0]]
+                sizes[scene.volumes[0]] = np.array([np.shape(volume)[-3:] for volume in volumes], np.int64)
         samples = work.samples.indices.tolist()
         for name in plan.inputs:
             if plan.kinds[name].held == "array":
@@ -114,6 +117,22 @@ class Fetcher:
             self._show(work)
         for name in plan.inputs:
             work.columns[name] = writable(work.columns[name])
+
+    def check_file(self, name: str, data: NDArray[np.uint8]) -> None:
+        """Look into the header of an image file.
+
+        Raises:
+            ValueError: it promises too many pixels, or an orientation that annotations may not know.
+        """
+        kind = self.plan.kinds[name]
+        assert isinstance(kind, Image)
+        check_header(data, self.max_pixels)
+        check_orientation(data, kind.exif, self._annotated(kind))
+
+    def transcode(self, name: str, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Make a file of the pixels that Pillow decodes; errors are Pillow's."""
+        kind = self.plan.kinds[name]
+        return transcode(data, self.max_pixels, not (isinstance(kind, Image) and kind.exif is False))
 
     def _annotated(self, kind: Image) -> bool:
         """Whether something lies in the picture that counts the file's own rows and columns."""
@@ -132,8 +151,11 @@ class Fetcher:
             if name in plan.inputs:
                 work.columns[name] = column
         for name in plan.inputs:
-            if isinstance(plan.kinds[name], Mask):
+            if isinstance(plan.kinds[name], (Mask, Volume)):
                 work.columns[name] = move_masks(plan, name, work.columns[name], drawn, self.max_pixels)
+        for name in plan.beside:
+            if isinstance(plan.kinds[name], Polygons):
+                work.columns[name] = move_outlines(plan, name, work.columns[name], drawn)
 
 
 def _extent(image: NDArray[Any]) -> tuple[int, ...]:

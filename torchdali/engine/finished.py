@@ -11,7 +11,7 @@ from ..batch import Collated, Padded
 from ..buffers import Pool
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
-from ..kinds import Mask, Polygons
+from ..kinds import Mask, Polygons, Volume
 from .chain import Chain
 from .hostpass import Drawn
 from .images import Each, Target, make_images, sizes_of, transform_images
@@ -57,18 +57,20 @@ class Finisher:
             drawn: their params, and where the samples stand after them.
         """
         plan, kind = self._plan, self._plan.kinds.get(name)
-        source = key if key in work.outputs else name
+        source = key if key in work.outputs or key in work.lists else name
         if name in plan.pixels:
             left = chain.split < len(chain) or (chain is not plan and plan.split < len(plan))
             if source not in work.outputs or left:
                 return self._images(work, name, key, source, chain, drawn)
             return self._output(work, name, source, key)
-        if isinstance(kind, (Mask, Polygons)):
+        if isinstance(kind, (Mask, Polygons, Volume)):
             return self._masks(work, name, key, source, drawn)
         if name in drawn.columns:
             return self._rows(work, name, drawn)
         if source in work.outputs:
             return self._output(work, name, source, key)
+        if source in work.lists:
+            return list(work.lists[source])
         column = work.columns[name]
         if isinstance(column, Collated):
             return column.to(self._device) if self._device.type == "cuda" else column
@@ -124,9 +126,10 @@ class Finisher:
         return work.shared[name]
 
     def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
-        """Make a batch of masks, each moved as its image was."""
+        """Make a batch of masks or volumes, each moved as its image or its scene was."""
         plan = self._plan
-        values = work.outputs[source].as_arrays() if source in work.outputs else work.columns[name]
+        output = work.outputs.get(source)
+        values = work.lists.get(source, work.columns.get(name, ())) if output is None else output.as_arrays()
         masks: list[Any] = [None] * len(values)
 
         def run(part: range) -> None:

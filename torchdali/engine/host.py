@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,17 +81,19 @@ class HostStage:
             if not plan.any_functions or name not in plan.inputs or self._is_output(name, work) or kind.held == "number"
         ]
         ours = {key for name in plan.kinds for key in (name, *plan.leaves_as(name))}
-        names += [name for name in work.outputs if name not in ours]
+        names += [name for name in (*work.outputs, *work.lists) if name not in ours]
+        batch: dict[str, Any] = {}  # the work has all of it or none: a field may fail after others
         for name in names:
             if plan.views and plan.viewed(name):
                 values = {
                     view.key: self._make(work, name, f"{name}.{view.key}", view, drawn)
                     for view, drawn in zip(plan.views, views, strict=True)
                 }
-                work.batch[name] = plan.form_views(values)
+                batch[name] = plan.form_views(values)
             else:
-                work.batch[name] = self._make(work, name, name, plan, shared)
-        work.outputs, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, Drawn(), []
+                batch[name] = self._make(work, name, name, plan, shared)
+        work.batch = batch
+        work.outputs, work.lists, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, {}, Drawn(), []
 
     def _is_output(self, name: str, work: Work) -> bool:
         return any(key in work.outputs for key in (name, *self.plan.leaves_as(name)))

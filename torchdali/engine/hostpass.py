@@ -130,9 +130,19 @@ class HostPass:
                     columns[name] = to_fractions(Ragged.of(columns[name]), sizes).split()
         return columns
 
+    def shown(self, drawn: Drawn) -> Drawn:
+        """Where the samples stand once masks and outlines have made their moves, as functions see them."""
+        begin = {name: drawn.sizes.get(self.lead(self.scenes[name])) for name in drawn.moves}
+        return replace(
+            drawn,
+            moves={name: [] for name in drawn.moves},
+            begin={name: sizes for name, sizes in begin.items() if sizes is not None},
+            kept={},
+        )
+
     def lead(self, scene: Scene) -> str:
-        """The field whose sizes are the scene's: its first picture, else its first mask."""
-        return next(iter((*scene.pixels, *scene.masks)), "")
+        """The field whose sizes are the scene's: its first picture, else its first mask or volume."""
+        return next(iter((*scene.pixels, *scene.masks, *scene.volumes)), "")
 
     def draw(self, chain: Chain, run: tuple[int, int], rand: Rand, before: Drawn) -> Drawn:
         """Draw a run of steps of a chain, and move what lies in the pictures.
@@ -173,7 +183,13 @@ class HostPass:
             return
         sizes = drawn.sizes[lead]
         extra = {"boxes": self._boxes(scene, drawn)} if isinstance(step, Mover) and step.needs_boxes else {}
-        params, after = step.make_params(fresh(), sizes, **extra)
+        flat = scene.volumes and getattr(step, "dims", 2) == 2 and sizes is not None
+        if flat:  # of volumes, the height and width
+            assert sizes is not None
+            params, after = step.make_params(fresh(), sizes[:, 1:], **extra)
+            after = None if after is None else np.concatenate([sizes[:, :1], after], 1)
+        else:
+            params, after = step.make_params(fresh(), sizes, **extra)
         if scene.annotations:
             self._move(step, scene, params, sizes, after, drawn)
         for name in scene.pixels or [lead]:
@@ -189,24 +205,26 @@ class HostPass:
         self, step: Transform, scene: Scene, params: Params, sizes: Sizes | None, after: Sizes | None, drawn: Drawn
     ) -> None:
         """Move the annotations of a scene."""
-        if not isinstance(step, Mover):
+        if not step.moving:
             if after is not sizes and (after is None or sizes is None or (after != sizes).any()):
                 raise TransformError(
                     f"{type(step).__name__} changes the size of images that have {scene.annotations[0]!r} beside them, "
                     "and does not say how: make it a subclass of torchdali.transforms.Mover"
                 )
             return
-        moves = step.moves(params)
-        drawn.moves[scene.name] += moves
         if sizes is None:
+            assert isinstance(step, Mover)
+            drawn.moves[scene.name] += step.moves(params)
             return
+        moves = step.drawn_moves(params, sizes[:, -2:])
+        drawn.moves[scene.name] += moves
         for name in scene.boxes:
             kind = self.kinds[name]
             assert isinstance(kind, Boxes)
             rows = Ragged.of(drawn.columns[name])
             format = drawn.formats.get(name, kind.format)
             moved = move_boxes(rows, format, sizes, moves)
-            emptied = step.emptied(params, _float_xyxy(rows, format))
+            emptied = step.emptied(params, _float_xyxy(rows, format)) if isinstance(step, Mover) else None
             if emptied is not None and emptied.any():
                 moved = Ragged(np.where(emptied[:, None], np.zeros((), moved.data.dtype), moved.data), moved.counts)
             drawn.columns[name] = moved.split()

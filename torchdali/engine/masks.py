@@ -1,4 +1,4 @@
-"""Masks and outlines on the host: decoded, reduced to the objects that are left, and moved, sample by sample."""
+"""Masks, outlines and volumes on the host: decoded, reduced to the objects that are left, and moved, one by one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from ..batch import Column
 from ..forms.mask import move_mask
-from ..forms.polygons import draw_polygons
-from ..kinds import Mask, Polygons
+from ..forms.polygons import draw_polygons, move_polygons
+from ..forms.volume import move_volume
+from ..kinds import Mask, Polygons, Volume
 from ..pillow import decode_mask
 from .hostpass import Drawn
 from .plan import Plan
@@ -21,8 +22,19 @@ def move_masks(plan: Plan, name: str, column: Column, drawn: Drawn, max_pixels: 
     return [make_mask(plan, name, value, drawn, i, max_pixels) for i, value in enumerate(column)]
 
 
+def move_outlines(plan: Plan, name: str, column: Column, drawn: Drawn) -> list[Any]:
+    """Give the outlines of a batch as they are after the moves that were drawn: lists per sample, without masks."""
+    kind = plan.kinds[name]
+    moves, begin = drawn.moves.get(kind.scene, []), drawn.begin.get(kind.scene)
+    made = []
+    for i, value in enumerate(column):
+        objects = value if kind.group not in drawn.kept else [value[row] for row in drawn.kept[kind.group][i]]
+        made.append(objects if not moves or begin is None else move_polygons(objects, begin[i].tolist(), moves, i))
+    return made
+
+
 def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixels: int | None) -> NDArray[Any]:
-    """Make the mask of one sample: [H, W], or [K, H, W] with a row per object.
+    """Make the mask of one sample: [H, W], or [K, H, W] with a row per object; or its volume.
 
     Args:
         plan: knows the field's kind.
@@ -33,7 +45,7 @@ def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixel
         max_pixels: the largest number of pixels that a file's header may promise.
 
     Raises:
-        ValueError: the mask has another size than its image.
+        ValueError: the mask has another size than its image, or the volume than the first one of its scene.
     """
     kind = plan.kinds[name]
     moves = drawn.moves.get(kind.scene, [])
@@ -44,8 +56,21 @@ def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixel
         if begin is None:
             raise ValueError(f"{name!r} holds outlines, which need the size of the image beside them")
         return draw_polygons(objects, begin[i].tolist(), moves, i)
+    if isinstance(kind, Volume):
+        volume = np.asarray(value)
+        if begin is not None and volume.shape[-3:] != tuple(begin[i]):
+            raise ValueError(
+                f"volumes of one scene must have one size, got {name!r} of {list(volume.shape[-3:])} beside one of "
+                f"{begin[i].tolist()}: write kinds={{{name!r}: kinds.Volume(scene='other')}} for one of another place"
+            )
+        return move_volume(volume, moves, i, kind.fill)
     assert isinstance(kind, Mask)
-    mask: NDArray[Any] = np.asarray(decode_mask(value, max_pixels) if kind.encoded and np.ndim(value) == 1 else value)
+    mask: NDArray[Any] = np.asarray(value)
+    if kind.encoded and mask.ndim == 1:
+        try:
+            mask = decode_mask(mask, max_pixels)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"the file of {name!r} can't be decoded: {error}") from error
     size = None if begin is None else tuple(begin[i].tolist())
     if kind.group and not len(mask):  # no objects: of this image's size
         mask = np.zeros((0, *(size or mask.shape[1:])), mask.dtype)

@@ -10,8 +10,9 @@ import torch
 
 from ..collate import Padding
 from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
+from ..moves import Crop, Crop3d, Flip
 from ..rand import Rand
-from ..transforms.base import Convert, Filter, Mover
+from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from .chain import Chain, flatten
@@ -41,6 +42,7 @@ class Plan(Chain):
         encoded: those of them whose files DALI decodes.
         decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
+        beside: the fields that functions see as lists.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
@@ -91,6 +93,9 @@ class Plan(Chain):
         others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
         self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        seen = {*self.inputs, *self.pixels}
+        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
+        self.beside = self.beside if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -135,20 +140,49 @@ class Plan(Chain):
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
-            if isinstance(step, (Filter, Convert)):
-                kinds = {kind.word for kind in self.kinds.values()}
-                if step.acts_on not in kinds:
-                    raise ValueError(
-                        f"{name} acts on {step.acts_on}, and the dataset has none: {', '.join(self.kinds)}; where they "
-                        f'are plain arrays, write kinds={{"{step.acts_on}": "{step.acts_on}"}}'
-                    )
-            elif not (spatial if isinstance(step, Mover) else self.pixels):
+            needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
+            if needed and needed not in {kind.word for kind in self.kinds.values()}:
+                raise ValueError(
+                    f"{name} acts on {needed}, and the dataset has none: {', '.join(self.kinds)}; where they are plain "
+                    f'arrays, write kinds={{"{needed}": "{needed}"}}'
+                )
+            if not needed and not (spatial if step.moving else self.pixels):
                 arrays = [field for field, kind in self.kinds.items() if kind.word == "array"]
                 hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
+        self._check_volumes()
         acts = any(not isinstance(step, (Function, Decode)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
+
+    def _check_volumes(self) -> None:
+        """Raise where volumes lie beside something else, or a step has no form for them."""
+        scenes = self.host.scenes.values()
+        for scene in scenes:
+            if scene.volumes and (others := [*scene.pixels, *(set(scene.annotations) - set(scene.volumes))]):
+                raise ValueError(
+                    f"{scene.volumes[0]!r} is a volume, and lies in one scene with {others[0]!r}: write "
+                    f"kinds={{{scene.volumes[0]!r}: kinds.Volume(scene='volume')}}"
+                )
+        volumes = [name for scene in scenes for name in scene.volumes]
+        others = [name for scene in scenes for name in (*scene.pixels, *scene.annotations) if name not in volumes]
+        for chain in self.chains:
+            for k, step in enumerate(chain.steps):
+                if not isinstance(step, Transform) or not step.moving:
+                    continue
+                name = type(step).__name__
+                if getattr(step, "dims", 2) == 3 and (others or not volumes):
+                    raise ValueError(f"{name} moves volumes, and {others[0]!r} is none: {', '.join(self.kinds)}")
+                if not volumes:
+                    continue
+                moves = step.moves(ANY) if isinstance(step, Mover) else [None]
+                if not all(isinstance(move, (Crop, Crop3d, Flip)) for move in moves):
+                    raise ValueError(
+                        f"{name} has no form for volumes, which {volumes[0]!r} is: they can be cropped and flipped; "
+                        f"write kinds={{{volumes[0]!r}: 'array'}} for a field that stays as it is"
+                    )
+                if any(place < k for place in chain.functions) or (chain is not self and self.functions):
+                    raise ValueError(f"{name} moves volumes, and can't follow a function: write it before")
 
     def _windowed(self, first: int) -> bool:
         """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""
@@ -160,7 +194,7 @@ class Plan(Chain):
         needs = any(self.transform(k).needs_sizes for k in range(first))
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
-        acts = any(isinstance(step, (Mover, Filter, Convert)) for chain in self.chains for step in chain.steps)
+        acts = any(_acts(step) for chain in self.chains for step in chain.steps)
         return needs or (self.host.annotated and acts)
 
     def _uniformity(
@@ -199,7 +233,7 @@ class Plan(Chain):
             if isinstance(step, Function):
                 # A function often makes images of one size out of any, and seldom arrays.
                 uniform = None if name in self.pixels or uniform is not False else False
-            elif step.fixes_size and moved:
+            elif step.fixes_size and moved and (kind.word != "volume" or getattr(step, "dims", 2) == 3):
                 uniform = True
             elif step.varies_size and moved:
                 uniform = False
@@ -247,7 +281,7 @@ class Plan(Chain):
                 if chain is self:
                     later += [step for view in self.views for step in _before_function(view)]
                 for step in later:
-                    if step.needs_sizes or (self.host.annotated and isinstance(step, (Mover, Filter, Convert))):
+                    if step.needs_sizes or (self.host.annotated and _acts(step)):
                         return f"{type(step).__name__} needs the sizes of the images that {function.name} makes"
         return None
 
@@ -277,7 +311,7 @@ class Plan(Chain):
             begin: the samples as they were read.
         """
         drawn = self.host.draw(self, self.first_run, rand, begin)
-        views = [] if self.functions else self.draw_views(rand, drawn)
+        views = [] if self.functions else self.draw_views(rand, self.host.shown(drawn) if self.any_functions else drawn)
         if self.fused:
             self._fuse(begin, drawn, views)
         return drawn, views
@@ -301,6 +335,11 @@ class Plan(Chain):
             drawn.draws[0][name] = {"start": low.astype(np.int32), "shape": (high - low).astype(np.int32)}
             for fields, window in zip(draws, windows, strict=True):
                 fields[name] = {**window, "start": (window["start"] - low).astype(np.int32)}
+
+
+def _acts(step: Transform | Function) -> bool:
+    """Whether a step does something to what lies in pictures."""
+    return isinstance(step, Transform) and (step.moving or isinstance(step, (Filter, Convert)))
 
 
 def _before_function(chain: Chain) -> list[Any]:

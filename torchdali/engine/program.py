@@ -20,7 +20,7 @@ from ..transforms.geometry import Decode
 from .chain import Chain
 from .fetch import Fetcher
 from .hostpass import Drawn, Draws, FieldSizes
-from .masks import move_masks
+from .masks import move_masks, move_outlines
 from .plan import Plan
 from .work import Work
 
@@ -114,6 +114,7 @@ class Program:
                             key: feed(Argument(number, k, name, key), as_argument(params[key]))
                             for key in step.dali_params(params)
                         }
+                        ops.frames = plan.kinds[name].word == "video"
                         sample[name] = step.transform(ops, sample[name], **fed)
             if stop < chain.split:
                 if number:
@@ -182,6 +183,9 @@ class Program:
                 if name in sample:
                     moved = move_masks(plan, name, on_host(sample[name]), drawn, None)
                     sample[name] = _dali.as_batch(writable(moved))
+            for name in scene.polygons:
+                if name in sample:
+                    sample[name] = move_outlines(plan, name, sample[name], drawn)
 
     def _call(
         self, number: int, k: int, ops: _dali.Ops, sample: dict[str, Any], work: Work, rand: Rand, feed: Feed
@@ -204,15 +208,56 @@ class Program:
         moment = None if function.traceable else Moment(batch, seed, start.epoch, work.step.number, make_rng)
         function_rand = FunctionRand(chain.rand(k, rand), self.kind, feed_call, moment)
         given = dict(sample)
+        beside = {name: value for name, value in sample.items() if isinstance(value, list)}
+        if function.traceable:
+            sample = {name: value for name, value in sample.items() if name not in beside}
         with (
             nullcontext() if function.traceable else _dali.default_rng(seed),
             self._watched((chain.key, k), function, seed, work),
         ):
             sample = function(ops, sample, function_rand)
+        if not function.traceable:
+            sample = {name: self._enter(function, name, value) for name, value in sample.items()}
+        sample = {**beside, **sample}
         plan.uniform.replaced(
             [key for name, value in sample.items() if value is not given.get(name) for key in plan.leaves_as(name)]
         )
         return sample
+
+    def _enter(self, function: Function, name: str, value: Any) -> Any:
+        """Make a field of a function's result: batches stay, and host values become one, or a list of objects."""
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            return value
+        kind = self.plan.kinds.get(name)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not (kind and kind.holds == "object"):
+            values: Any = value
+        else:
+            values = list(value)
+            numeric = [is_numeric(one) for one in values]
+            if (kind and kind.holds == "object") or not any(numeric):
+                if kind and kind.holds != "object":
+                    raise TransformError(
+                        f"the transform {function.name} must return numbers or arrays for {name!r}, which is of the "
+                        f"kind {kind}, got {type(values[0]).__name__}: give objects a field of another name"
+                    )
+                return values
+            if not all(numeric):
+                odd = values[numeric.index(False)]
+                raise TransformError(
+                    f"the transform {function.name} must return values of one kind for {name!r}, got numbers and "
+                    f"{type(odd).__name__}: write @T.function(adds={{{name!r}: 'object'}}) for a list of objects"
+                )
+            scalars = all(np.ndim(one) == 0 for one in values)
+            values = np.array(values) if scalars else [np.asarray(one) for one in values]
+            forms = {} if scalars else {(one.dtype, one.ndim): one for one in values}
+            if len(forms) > 1:  # DALI would convert them
+                (one, ndim), (other, other_ndim) = list(forms)[:2]
+                raise TransformError(
+                    f"the transform {function.name} must return arrays of one dtype and number of dimensions for "
+                    f"{name!r}, got {one} with {ndim} and {other} with {other_ndim}"
+                )
+        batch = _dali.as_batch(writable(values), layout_of(self.plan, name))
+        return batch.gpu() if self._stream and kind and kind.pixels else batch
 
     @contextmanager
     def _watched(self, place: tuple[str, int], function: Function, seed: int, work: Work) -> Iterator[None]:
@@ -240,6 +285,23 @@ class Program:
             )
 
 
+def is_numeric(value: Any) -> bool:
+    """Whether a value is a number, or an array of numbers."""
+    return isinstance(value, (bool, int, float)) or (
+        isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf"
+    )
+
+
+def layout_of(plan: Plan, name: str) -> str:
+    """Give DALI's layout of a field's values; files have none."""
+    kind = plan.kinds.get(name)
+    return "" if kind is None or kind.encoded else LAYOUTS.get(type(kind).__name__.lower(), "")
+
+
+LAYOUTS = {"image": "HWC", "video": "FHWC"}
+"""DALI's layouts of decoded fields, by the words of their kinds."""
+
+
 def draw(rand: Rand, call: Call) -> NDArray[Any]:
     """The numbers of a function's draw, as DALI's arguments."""
     return as_argument(getattr(rand, call.method)(*call.args, **call.kwargs))
@@ -258,6 +320,8 @@ def check_decoded(plan: Plan, name: str, shapes: list[tuple[int, ...]]) -> None:
         )
 
 
-def on_host(batch: Any) -> list[NDArray[Any]]:
-    """Copy the samples of a batch of dynamic mode to the host."""
+def on_host(batch: Any) -> list[Any]:
+    """Copy the samples of a batch of dynamic mode to the host; lists are there."""
+    if isinstance(batch, list):
+        return batch
     return [array.copy() for array in _dali.Output(batch.cpu()).arrays()]

@@ -23,10 +23,9 @@ from ..errors import (
     first_line,
     let_through,
 )
-from ..formats.image import check_header, readable
+from ..formats.image import readable
 from ..options import OnBadSample
 from ..order import Rows
-from ..pillow import transcode
 from ..rand import Rand
 from ..storage import OUT_OF_FILES, too_many_files
 from .eager import Eager
@@ -181,10 +180,10 @@ class Repair:
             if _final(error, read=False):
                 raise
             return Diagnosis(error, "read")
-        max_pixels = self._fetcher.max_pixels
         try:
-            for data in (data for name in encoded for data in columns[name]):
-                check_header(data, max_pixels)
+            for name in encoded:
+                for data in columns[name]:
+                    self._fetcher.check_file(name, data)
         except ValueError as error:
             return Diagnosis(error, "decode")
         try:
@@ -200,7 +199,9 @@ class Repair:
         # DALI may decode the whole picture, and fail for the window of it that a transform takes.
         decodes = all(self._decodes(columns[name]) for name in encoded)
         try:
-            repaired = columns | {name: [transcode(data, max_pixels) for data in columns[name]] for name in encoded}
+            repaired = columns | {
+                name: [self._fetcher.transcode(name, data) for data in columns[name]] for name in encoded
+            }
         except Exception as pillow:
             let_through(pillow)
             if decodes and not any(word in str(cause).lower() for word in _OF_DECODERS):

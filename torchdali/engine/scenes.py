@@ -14,8 +14,9 @@ class Scene:
 
     Attributes:
         name: the scene's; "" is the one of all fields that name none.
-        pixels: images, videos and volumes, by their fields' names.
+        pixels: images and videos, by their fields' names.
         masks, boxes, points, polygons: what lies in them.
+        volumes: a scene of volumes holds nothing else.
         groups: for each group of objects, the fields with one row per object.
     """
 
@@ -25,12 +26,13 @@ class Scene:
     boxes: list[str] = field(default_factory=list)
     points: list[str] = field(default_factory=list)
     polygons: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
     groups: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def annotations(self) -> list[str]:
         """The fields beside the pixels, which move with them."""
-        return [*self.masks, *self.boxes, *self.points, *self.polygons]
+        return [*self.masks, *self.boxes, *self.points, *self.polygons, *self.volumes]
 
 
 def find_scenes(kinds: Mapping[str, Kind]) -> dict[str, Scene]:
@@ -41,11 +43,12 @@ def find_scenes(kinds: Mapping[str, Kind]) -> dict[str, Scene]:
             continue
         scene = scenes.setdefault(kind.scene, Scene(kind.scene))
         for cls, names in (
-            ((Image, Video, Volume), scene.pixels),
+            ((Image, Video), scene.pixels),
             (Mask, scene.masks),
             (Boxes, scene.boxes),
             (Points, scene.points),
             (Polygons, scene.polygons),
+            (Volume, scene.volumes),
         ):
             if isinstance(kind, cls):
                 names.append(name)

@@ -70,12 +70,7 @@ def make_readable(
         OSError, ValueError, SyntaxError: Pillow's errors for files that it can't read.
     """
     header = check_header(data, max_pixels)
-    if annotated and exif is None and (header.orientation if header.exact else orientation_of(data)) != 1:
-        raise ValueError(
-            "the file has an EXIF orientation, and what lies beside it counts rows and columns: write "
-            "kinds={'image': kinds.Image(exif=False)} where that means the file's own ones, as in COCO and in Pillow, "
-            "or exif=True where it means those of the upright image"
-        )
+    check_orientation(data, exif, annotated, header)
     if header.exact and (exif is not False or header.orientation == 1):
         return Readable(data, (header.height, header.width))
     pixels = decode(data, max_pixels, upright=exif is not False)
@@ -93,6 +88,27 @@ def own_size(data: Bytes) -> tuple[int, int, int]:
         return size_of(data)
     upright = header.height, header.width
     return (*(upright[::-1] if header.orientation > 4 else upright), header.orientation)
+
+
+def check_orientation(data: Bytes, exif: bool | None, annotated: bool, header: Header | None = None) -> None:
+    """Refuse a file that isn't upright by EXIF where annotations lie beside it, and it isn't said what they count.
+
+    Args:
+        data, exif, annotated: as for `make_readable`.
+        header: the file's, if it was read.
+
+    Raises:
+        ValueError: it says what to write.
+    """
+    if not annotated or exif is not None:
+        return
+    header = header or read_header(data)
+    if (header.orientation if header.exact else orientation_of(data)) != 1:
+        raise ValueError(
+            "the file has an EXIF orientation, and what lies beside it counts rows and columns: write "
+            "kinds={'image': kinds.Image(exif=False)} where that means the file's own ones, as in COCO and in Pillow, "
+            "or exif=True where it means those of the upright image"
+        )
 
 
 def look(data: Bytes) -> NDArray[np.uint8]:

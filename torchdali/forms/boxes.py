@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Sizes, Warp
+from ..moves import Affine, Crop, Flip, Move, Resize, Sizes, Warp, check_flat
 from ..ragged import Ragged
 from .points import apply_matrix, untouched, warp_to
 
@@ -24,9 +24,13 @@ def move_boxes(boxes: Ragged, format: str, sizes: Sizes, moves: Sequence[Move]) 
         format: "xyxy", "xywh" or "cxcywh".
         sizes: [N, 2] of the images before the moves.
         moves: with one row per sample.
+
+    Raises:
+        ValueError: a move goes into depths.
     """
     data, owner = boxes.data.copy(), boxes.owner
     for move in moves:
+        check_flat(move, "box")
         here, sizes = sizes, move.sizes(sizes)
         if isinstance(move, Crop):
             data = _crop(data, format, np.asarray(move.start), here, sizes, owner)
@@ -36,10 +40,9 @@ def move_boxes(boxes: Ragged, format: str, sizes: Sizes, moves: Sequence[Move]) 
             data = _flip(data, format, move.axis, np.asarray(move.on, bool)[owner], here[owner])
         elif isinstance(move, Affine):
             data = _affine(data, format, np.asarray(move.matrix), here, sizes, owner)
-        elif isinstance(move, Warp):
-            data = _warp(data, format, move.displacement, sizes, boxes.counts)
         else:
-            raise ValueError(f"boxes have no depth: a {type(move).__name__} moves volumes only")
+            assert isinstance(move, Warp)
+            data = _warp(data, format, move.displacement, sizes, boxes.counts)
     return Ragged(data, boxes.counts)
 
 

@@ -1,6 +1,6 @@
 """The forms of images [H, W, C]: in DALI's operators for batches, and in torch, on the CPU, for one image [C, H, W].
 
-Those of videos (`video.py`) are these, with a dimension of frames in front.
+Videos have the same forms, with a dimension of frames in front: all frames of a sample move alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Warp, fill_of
+from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of
 from .grid import sample, source_grid
 
 if TYPE_CHECKING:
@@ -34,81 +34,81 @@ def has_dali_form(move: Move) -> bool:
 
     Its slice fills with constants only; its warp knows linear maps, and one number for all channels.
     """
+    if isinstance(move, Flip):
+        return move.axis != -1
     if isinstance(move, Affine):
         linear = np.shape(move.matrix)[-2:] == (2, 3)
-        return (
-            linear
-            and move.interpolation != "bicubic"
-            and all(len(_numbers(move.fill, word)) == 1 for word in ("image", "video"))
-        )
-    return not isinstance(move, Warp) and (not isinstance(move, Crop) or move.padding_mode == "constant")
+        return linear and move.interpolation != "bicubic" and len(_numbers(move.fill)) == 1
+    return not isinstance(move, (Warp, Crop3d)) and (not isinstance(move, Crop) or move.padding_mode == "constant")
 
 
-def move_on_dali(ops: Ops, image: Any, move: Move, word: str = "image") -> Any:
+def move_on_dali(ops: Ops, image: Any, move: Move) -> Any:
     """Move a batch (or a pipeline's node) of images [H, W, C], or of videos [F, H, W, C].
 
     Args:
-        ops: DALI's operators.
+        ops: DALI's operators; `ops.frames` says that these are videos.
         image: the batch.
         move: with batches or nodes of one row per sample.
-        word: "image" or "video".
     """
-    return _ON_DALI[type(move)](ops, image, move, word)
+    return _ON_DALI[type(move)](ops, image, move)
 
 
-def move_on_host(image: torch.Tensor, move: Move, word: str = "image") -> torch.Tensor:
+def move_on_host(image: torch.Tensor, move: Move) -> torch.Tensor:
     """Move one image [C, H, W], or video [F, C, H, W], by torchvision's kernels; the result may be a view of it.
 
     Args:
         image: channels last in memory.
         move: with the plain numbers and lists of one sample.
-        word: "image" or "video".
+
+    Raises:
+        ValueError: the move goes into depths.
     """
-    return _ON_HOST[type(move)](image, move, word)
+    check_flat(move, "image" if image.ndim == 3 else "video")
+    return _ON_HOST[type(move)](image, move)
 
 
 # In DALI
 
 
-def _crop(ops: Ops, image: Any, move: Crop, word: str) -> Any:
-    fill = fill_values(move.fill, ops.dtype_of(image), word)
-    axes = [0, 1] if word == "image" else [1, 2]
+def _crop(ops: Ops, image: Any, move: Crop) -> Any:
+    fill = fill_values(move.fill, ops.dtype_of(image))
+    axes = [1, 2] if ops.frames else [0, 1]
     return ops.slice(image, move.start, move.shape, axes=axes, out_of_bounds_policy="pad", fill_values=fill)
 
 
-def _resize(ops: Ops, image: Any, move: Resize, _: str) -> Any:
+def _resize(ops: Ops, image: Any, move: Resize) -> Any:
     mode = ops.interpolation(move.interpolation)
     return ops.resize(image, size=move.size, interp_type=mode, antialias=bool(move.antialias))
 
 
-def _flip(ops: Ops, image: Any, move: Flip, _: str) -> Any:
+def _flip(ops: Ops, image: Any, move: Flip) -> Any:
     if move.axis:
         return ops.flip(image, horizontal=move.on, vertical=0)
     return ops.flip(image, horizontal=0, vertical=move.on)
 
 
-def _affine(ops: Ops, image: Any, move: Affine, word: str) -> Any:
+def _affine(ops: Ops, image: Any, move: Affine) -> Any:
     return ops.warp_affine(
         image,
         matrix=move.matrix,
         inverse_map=False,  # source to result
         size=move.size,
         interp_type=ops.interpolation(move.interpolation),
-        fill_value=fill_values(move.fill, ops.dtype_of(image), word)[0],
+        fill_value=fill_values(move.fill, ops.dtype_of(image))[0],
     )
 
 
 # In torch
 
 
-def _crop_host(image: torch.Tensor, move: Crop, word: str) -> torch.Tensor:
+def _crop_host(image: torch.Tensor, move: Crop) -> torch.Tensor:
     (top, left), (height, width) = move.start, move.shape
     bottom, right = top + height, left + width
     *frames, channels, rows, columns = image.shape
     if top >= 0 and left >= 0 and bottom <= rows and right <= columns:
         return image[..., top:bottom, left:right]
     if move.padding_mode == "constant":
-        fill = fill_values(move.fill, image.dtype, word)
+        fill = fill_values(move.fill, image.dtype)
         window = image.new_empty(*frames, height, width, channels).movedim(-1, -3)
         if len(fill) == 1:
             window.fill_(fill[0])
@@ -124,24 +124,24 @@ def _crop_host(image: torch.Tensor, move: Crop, word: str) -> torch.Tensor:
     return padded[..., top : top + height, left : left + width]
 
 
-def fill_values(fill: Any, dtype: torch.dtype, word: str = "image") -> list[float]:
+def fill_values(fill: Any, dtype: torch.dtype) -> list[float]:
     """Give the fill of images or videos: one number, or one for each channel.
 
     Raises:
         ValueError: uint8 can't hold it.
     """
-    numbers = _numbers(fill, word)
+    numbers = _numbers(fill)
     if dtype == torch.uint8 and not all(0 <= number < 256 for number in numbers):
-        raise ValueError(f"fill must be in [0, 255] for uint8 {word}s, got {fill!r}")
+        raise ValueError(f"fill must be in [0, 255] for uint8 images, got {fill!r}")
     return numbers
 
 
-def _numbers(fill: Any, word: str) -> list[float]:
-    value = fill_of(fill, word)
+def _numbers(fill: Any) -> list[float]:
+    value = fill_of(fill, "image")
     return [float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _resize_host(image: torch.Tensor, move: Resize, _: str) -> torch.Tensor:
+def _resize_host(image: torch.Tensor, move: Resize) -> torch.Tensor:
     height, width = int(move.size[0]), int(move.size[1])
     channels, rows, columns = image.shape[-3:]
     if (height, width) == (rows, columns):
@@ -174,21 +174,21 @@ def _native_uint8() -> bool:
     return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
-def _flip_host(image: torch.Tensor, move: Flip, _: str) -> torch.Tensor:
+def _flip_host(image: torch.Tensor, move: Flip) -> torch.Tensor:
     return image.flip(-1 if move.axis else -2) if move.on else image
 
 
-def _sampled_host(image: torch.Tensor, move: Affine | Warp, word: str) -> torch.Tensor:
+def _sampled_host(image: torch.Tensor, move: Affine | Warp) -> torch.Tensor:
     dtype = image.dtype if image.is_floating_point() else torch.float32
     grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype)
     if grid is None:
         return image
-    fill = None if move.fill is None else fill_values(move.fill, image.dtype, word)
+    fill = None if move.fill is None else fill_values(move.fill, image.dtype)
     return sample(image, grid, move.interpolation, fill)
 
 
-_ON_DALI: dict[type, Callable[[Any, Any, Any, str], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip, Affine: _affine}
-_ON_HOST: dict[type, Callable[[Any, Any, str], torch.Tensor]] = {
+_ON_DALI: dict[type, Callable[[Any, Any, Any], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip, Affine: _affine}
+_ON_HOST: dict[type, Callable[[Any, Any], torch.Tensor]] = {
     Crop: _crop_host,
     Resize: _resize_host,
     Flip: _flip_host,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, fill_of
+from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of
 from .grid import sample, source_grid
 
 Index = NDArray[np.int64]
@@ -47,6 +47,9 @@ def move_mask(mask: NDArray[Any], moves: Sequence[Move], i: int, fill: Any = 0) 
         moves: of the batch, with one row per sample.
         i: the sample's row.
         fill: of what comes in from outside, where a move's own `fill` doesn't name masks.
+
+    Raises:
+        ValueError: a move goes into depths.
     """
     moved: NDArray[Any] = mask
     gather = gather_of(mask.shape[-2:], moves, i)
@@ -74,11 +77,11 @@ def gather_of(size: Sequence[int], moves: Sequence[Move], i: int) -> Gather:
     """Give where the pixels of a mask of a size (height, width) come from after the moves of sample i."""
     gather = Gather(np.arange(size[0]), np.arange(size[1]))
     for k, move in enumerate(moves):
-        if isinstance(move, Crop3d):
-            raise ValueError("a Crop3d moves volumes only: write kinds.Volume() for labels [D, H, W] too")
+        check_flat(move, "mask")
         if isinstance(move, (Affine, Warp)):
             gather = _sampled(gather, int(size[1]), one(move, i), -1 - k)
         else:
+            assert not isinstance(move, Crop3d)
             rows, columns = (
                 move_axis(index, move, axis, i, -1 - k) for axis, index in enumerate((gather.rows, gather.columns))
             )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Sizes, Warp
+from ..moves import Affine, Crop, Flip, Move, Resize, Sizes, Warp, check_flat
 from ..ragged import Ragged
 
 
@@ -25,7 +25,7 @@ def move_points(points: Ragged, sizes: Sizes, moves: Sequence[Move], swap: Seque
         swap: pairs of the k points that exchange places in a horizontal flip.
 
     Raises:
-        ValueError: points of another shape, or `swap` names one that isn't there.
+        ValueError: points of another shape, or `swap` names one that isn't there, or a move goes into depths.
     """
     shape, owner = points.data.shape, points.owner
     if len(shape) < 2 or shape[-1] not in (2, 3):
@@ -33,6 +33,7 @@ def move_points(points: Ragged, sizes: Sizes, moves: Sequence[Move], swap: Seque
     rows = _rows(points).copy()
     exchange = _exchange(swap, rows.shape[1])
     for move in moves:
+        check_flat(move, "point")
         here, sizes = sizes, move.sizes(sizes)
         data = rows[..., :2]
         if isinstance(move, Crop):
@@ -46,14 +47,13 @@ def move_points(points: Ragged, sizes: Sizes, moves: Sequence[Move], swap: Seque
             real = data if data.dtype.kind == "f" else data.astype(np.float32)
             moved = apply_matrix(real, matrix[owner]).astype(data.dtype, copy=False)
             moved = np.where(untouched(matrix, here, sizes)[owner, None, None], data, moved)
-        elif isinstance(move, Warp):
+        else:
+            assert isinstance(move, Warp)
             parts = [
                 part if field is None else warp_to(part, field, size).astype(part.dtype, copy=False)
                 for part, field, size in zip(Ragged(data, points.counts).split(), move.displacement, sizes)
             ]
             moved = np.concatenate(parts)
-        else:
-            raise ValueError(f"points have no depth: a {type(move).__name__} moves volumes only")
         rows[..., :2] = moved if shape[-1] == 2 else np.where(rows[..., 2:] == 0, data, moved)
         if isinstance(move, Flip) and move.axis == 1 and len(swap):
             on = np.asarray(move.on, bool)[owner]

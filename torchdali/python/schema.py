@@ -15,6 +15,7 @@ import torch
 
 from ..batch import Held
 from ..checks import resolve
+from ..formats.image import own_size
 from ..kinds import (
     ARRAY,
     ENCODED,
@@ -132,7 +133,13 @@ def _first_of(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind]) -> boo
 
 
 def _size(value: Any) -> tuple[int, int] | None:
-    """Give height and width of a decoded image."""
+    """Give height and width of an image, or of an image file."""
+    if isinstance(value, (bytes, bytearray, memoryview)) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        try:
+            height, width, _ = own_size(np.frombuffer(value, np.uint8))
+            return height, width
+        except (OSError, ValueError):
+            return None  # it is damaged, and fails when it is decoded
     if hasattr(value, "height") and hasattr(value, "width"):
         return int(value.height), int(value.width)
     shape = tuple(getattr(value, "shape", ()))

@@ -3,7 +3,7 @@
 from .affine import RandomAffine, RandomRotation
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
-from .base import Compose, Transform
+from .base import Compose, Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
@@ -59,6 +59,7 @@ __all__ = [
     "Identity",
     "Lambda",
     "MixUp",
+    "Mover",
     "Normalize",
     "Pad",
     "RandAugment",

@@ -127,6 +127,10 @@ class RandomRotation(Mapped):
         _check_center(self.center)
         self.check_mapped()
 
+    @property
+    def varies_size(self) -> bool:
+        return self.expand
+
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         assert sizes is not None
         angle = rand.uniform(*_degrees(self.degrees, "degrees")).astype(np.float64) % 360

@@ -98,6 +98,20 @@ class Transform:
         """Images of one size come out with different ones, drawn at random."""
         return False
 
+    @property
+    def moving(self) -> bool:
+        """It moves pixels, and `drawn_moves` says how: masks, boxes and the like beside images move too."""
+        return False
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        """Give the moves of a batch, for what lies in its pictures.
+
+        Args:
+            params: as `make_params` gives them.
+            sizes: of the images before.
+        """
+        return []
+
     def dali_params(self, params: Params) -> list[str]:
         """The names of the params that `transform` takes."""
         return list(params)
@@ -157,6 +171,13 @@ class Mover(Transform):
     """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
 
     @property
+    def moving(self) -> bool:
+        return True
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        return self.moves(params)
+
+    @property
     def needs_boxes(self) -> bool:
         """`make_params` needs the boxes: it is called with a third argument, `Ragged` float [T, 4], xyxy in pixels."""
         return False
@@ -201,7 +222,7 @@ class _Any(dict[str, Any]):
 
 
 ANY = _Any()
-"""Params for `Mover.moves` where only the kinds of the moves matter."""
+"""Params for `moves`, where only the types of the moves matter."""
 
 
 class _OfObjects(Transform):

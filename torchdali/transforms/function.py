@@ -211,7 +211,11 @@ class FunctionRand:
 
 
 class Function:
-    """A function as a step of a transform: it sees whole samples, as a dict of batches.
+    """A function as a step of a transform: it sees whole samples, as a dict of all fields by their names.
+
+    Images, masks, boxes, arrays and numbers are batches of DALI; objects, such as strings, and polygons are lists of
+    one value per sample.  It returns such a dict: batches of DALI, or lists and numpy arrays of one value per sample.
+    Numbers and objects that it leaves out stay as they were; other fields are dropped.
 
     Raises:
         TypeError: it can't be called with (sample, rand), or (sample, rand, ops) where it is traceable.
@@ -247,9 +251,10 @@ class Function:
         """Call the function, and check its result.
 
         Raises:
-            TransformError: it did not return a dict of batches of as many samples.
+            TransformError: it did not return a dict of batches, or of lists, of as many samples.
         """
         given = _Fields(sample)
+        given.traced = self.traceable
         result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
         if not isinstance(result, dict) or not result:
             got = (
@@ -263,11 +268,15 @@ class Function:
                 f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
             )
         for field, value in result.items():
-            samples = getattr(value, "batch_size", None)
+            host = not self.traceable and (
+                isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+            )
+            samples = len(value) if host else getattr(value, "batch_size", None)
             if not isinstance(field, str) or (samples is None and type(value).__name__ != "DataNode"):
                 raise TransformError(
                     f"the transform {self.name} must return DALI batches, got {type(value).__name__} for {field!r}: "
-                    "wrap host data in ndd.as_batch, and leave torch tensors to the loader"
+                    "wrap host data in ndd.as_batch, or give a list of one value per sample; leave torch tensors to "
+                    "the loader"
                 )
             if samples not in (None, rand.num_samples):
                 raise TransformError(
@@ -279,11 +288,11 @@ class Function:
 class _Fields(dict[str, Any]):
     """A sample, which explains why a field is missing."""
 
+    traced = False
+
     def __missing__(self, name: str) -> Any:
-        raise MissingField(
-            f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): "
-            "objects, such as strings, travel beside DALI"
-        )
+        why = ": a traceable one does not see objects, such as strings, which no pipeline can hold" * self.traced
+        raise MissingField(f"{name!r} is not among the fields that a transform sees ({', '.join(self)}){why}")
 
 
 class MissingField(TransformError, KeyError):

@@ -49,6 +49,7 @@ class RandomIoUCrop(Window):
 
     needs_boxes = True
     fixes_size = False
+    varies_size = True
 
     def __post_init__(self) -> None:
         number_pair((self.min_scale, self.max_scale), "min_scale and max_scale", (0, 1))

@@ -69,6 +69,7 @@ class RandomZoomOut(Window):
 
     windowed = False
     fixes_size = False
+    varies_size = True
 
     def __post_init__(self) -> None:
         check_fill(self.fill)

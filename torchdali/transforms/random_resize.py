@@ -32,6 +32,7 @@ class RandomResize(Resizing):
     antialias: bool | None = True
 
     needs_sizes = True
+    varies_size = True
 
     def __post_init__(self) -> None:
         if not is_integer(self.min_size, 1) or not is_integer(self.max_size, 1) or self.min_size >= self.max_size:
@@ -74,6 +75,10 @@ class RandomShortestSize(Resizing):
         self.check_resizing()
 
     @property
+    def varies_size(self) -> bool:
+        return len(set(self._edges)) > 1
+
+    @property
     def _edges(self) -> Sequence[int]:
         given = self.min_size
         return given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
@@ -110,6 +115,7 @@ class ScaleJitter(Resizing):
     antialias: bool | None = True
 
     needs_sizes = True
+    varies_size = True
 
     def __post_init__(self) -> None:
         given = self.target_size

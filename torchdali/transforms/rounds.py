@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Affine, Crop, Flip, Move, Resize, Sizes
+from ..moves import Crop, Move, Resize, Sizes, spread
 from ..rand import Key, Rand
 from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform
 from .switch import Branch, inside, switch
@@ -53,9 +52,11 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
+        elif isinstance(transform, (Filter, Convert)) or (
+            isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
+        ):
+            raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
         elif isinstance(transform, Transform):
-            if isinstance(transform, (Filter, Convert)) or getattr(transform, "needs_boxes", False):
-                raise TypeError(f"{whose} can't hold {transform!r}, which looks at the objects: write it after {whose}")
             found.append(transform)
         else:
             raise TypeError(
@@ -96,9 +97,6 @@ class Chain(Mover):
     def varies_size(self) -> bool:
         return not self.fixes_size and any(step.varies_size for step in self.steps)
 
-    def moves(self, params: dict[str, Any]) -> list[Move]:
-        return [move for k, step in enumerate(self.steps) for move in moves_of(step, part_of(params, f"{k}:"))]
-
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         for step in self.steps:
             dtype = step.out_dtype(dtype)
@@ -108,6 +106,18 @@ class Chain(Mover):
         for step in self.steps:
             channels = step.out_channels(channels)
         return channels
+
+    @property
+    def moving(self) -> bool:
+        return any(step.moving for step in self.steps)
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        moves: list[Move] = []
+        for k, step in enumerate(self.steps):
+            for move in step.drawn_moves(part_of(params, f"{k}:"), sizes):
+                moves.append(move)
+                sizes = move.sizes(sizes)
+        return moves
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         params: Params = {}
@@ -132,11 +142,6 @@ class Chain(Mover):
         return image
 
 
-def moves_of(step: Transform, params: dict[str, Any]) -> list[Move]:
-    """The moves of a step; others than movers make none."""
-    return step.moves(params) if isinstance(step, Mover) else []
-
-
 def changes_size(step: Transform) -> bool:
     """Whether images may come out of a step with another size."""
     if isinstance(step, Chain):
@@ -146,27 +151,6 @@ def changes_size(step: Transform) -> bool:
     if not isinstance(step, Mover):
         return step.fixes_size or step.varies_size
     return step.varies_size or any(isinstance(move, (Crop, Resize)) for move in step.moves(ANY))
-
-
-def _where(taken: NDArray[np.bool_], move: Move, sizes: Sizes | None) -> Move:
-    """The move of the samples that take it; the others stay where they are."""
-
-    def either(values: Any, stays: Any) -> Any:
-        values = np.asarray(values)
-        return np.where(taken.reshape(-1, *(1,) * (values.ndim - 1)), values, stays)
-
-    if isinstance(move, Flip):
-        return replace(move, on=either(move.on, 0))
-    if sizes is None:  # nothing lies in the pictures that would be moved
-        return move
-    if isinstance(move, Crop):
-        return replace(move, start=either(move.start, 0), shape=either(move.shape, sizes))
-    if isinstance(move, Affine):
-        matrix = np.asarray(move.matrix)
-        return replace(move, matrix=either(matrix, np.eye(3)[: matrix.shape[1]]), size=either(move.size, sizes))
-    if isinstance(move, Resize):
-        return replace(move, size=either(move.size, sizes))
-    raise ValueError(f"a {type(move).__name__} can't be taken by some samples only: write it outside")
 
 
 class Rounds(Mover):
@@ -249,18 +233,22 @@ class Rounds(Mover):
         """Each sample takes a branch in each round."""
         return False
 
-    def moves(self, params: dict[str, Any]) -> list[Move]:
-        found, sizes = [], params.get("size")
+    @property
+    def moving(self) -> bool:
+        return any(branch.moving for branch in self.branches)
+
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        moves: list[Move] = []
         for turn in range(self.rounds):
-            which = params[f"{turn}"]
             for k, branch in enumerate(self.branches):
-                taken = which == k + 1
-                with np.errstate(all="ignore"):  # of samples that do not take it, the params are zeros
-                    moves = moves_of(branch, part_of(params, f"{turn}/{k}/"))
-                for move in moves:
-                    found.append(move if params is ANY else _where(taken, move, sizes))
-                    sizes = None if sizes is None else found[-1].sizes(sizes)
-        return found
+                rows = np.flatnonzero(params[f"{turn}"] == k + 1)
+                if not branch.moving or not len(rows):
+                    continue
+                own = {key: values[rows] for key, values in part_of(params, f"{turn}/{k}/").items()}
+                for move in branch.drawn_moves(own, sizes[rows]):
+                    moves.append(spread(move, rows, sizes))
+                    sizes = moves[-1].sizes(sizes)
+        return moves
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         which, chosen = self.choose(rand, sizes)

@@ -23,6 +23,7 @@ class _Inside(_dali.Ops):
     def __init__(self, ops: _dali.Ops, dtype: torch.dtype, channels: int) -> None:
         super().__init__(ops._module, ops.device, ops.decoder_device)
         self._ops, self._dtype, self._channels = ops, dtype, channels
+        self.frames = ops.frames
         self.eager = isinstance(ops, _dali.DynamicOps)
 
     @property

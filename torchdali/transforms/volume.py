@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Crop3d, Fill, Flip, Move, Sizes, check_fill
+from ..moves import Crop3d, Flip, Move, Sizes
 from ..rand import Rand
 from .base import Mover, Params, is_integer, probability
 
@@ -33,10 +33,9 @@ class VolumeMover(Mover):
 class _Crop3d(VolumeMover):
     needs_sizes = True
     fixes_size = True
-    fill: Fill = 0
 
     def moves(self, params: dict[str, Any]) -> list[Move]:
-        return [Crop3d(params["start"], params["shape"], self.fill)]
+        return [Crop3d(params["start"], params["shape"])]
 
 
 def _params(start: NDArray[Any], crop: NDArray[np.int64]) -> tuple[Params, Sizes]:
@@ -58,7 +57,7 @@ def size_triple(size: Any) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class CenterCrop3d(_Crop3d):
-    """The middle of a volume; a smaller one is surrounded by zeros.
+    """The middle of a volume; a smaller one is surrounded by its kind's `fill`.
 
     Each dimension is cropped as `CenterCrop` crops those of images.
 
@@ -89,9 +88,8 @@ class RandomCrop3d(_Crop3d):
 
     Args:
         size: of the result in voxels, int or (depth, height, width).
-        pad_if_needed: where the volume is smaller than the crop, pad both sides by what is missing; otherwise that is
-            an error of the sample.
-        fill: of padding: a number, or a dict by kind, such as {"volume": -1000, "mask": 0}.
+        pad_if_needed: where the volume is smaller than the crop, pad both sides by what is missing, with its kind's
+            `fill`; otherwise that is an error of the sample.
 
     Raises:
         ValueError: an invalid argument.
@@ -99,11 +97,9 @@ class RandomCrop3d(_Crop3d):
 
     size: int | Sequence[int]
     pad_if_needed: bool = False
-    fill: Fill = 0
 
     def __post_init__(self) -> None:
         size_triple(self.size)
-        check_fill(self.fill)
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         """Draw the windows.
