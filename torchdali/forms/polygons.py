@@ -62,7 +62,8 @@ def move_polygons(objects: Sequence[Any], size: Sequence[int], moves: Sequence[M
 
     Args: as those of `draw_polygons`.
     """
-    late, moved = _stay_outlines(moves), []
+    late = _stay_outlines(moves)
+    moved: list[Any] = []
     for outline in objects:
         if late and not isinstance(outline, dict):
             parts = as_polygons(outline)

@@ -7,11 +7,11 @@ from .base import Compose, Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
-from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
-from .function import traceable
+from .function import function, traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
 from .iou_crop import RandomIoUCrop
@@ -27,10 +27,12 @@ from .objects import (
     SanitizeKeyPoints,
 )
 from .pad import Pad, RandomZoomOut
+from .per_sample import PerSample
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
@@ -56,10 +58,12 @@ __all__ = [
     "Grayscale",
     "GridMask",
     "Identity",
+    "Lambda",
     "MixUp",
     "Mover",
     "Normalize",
     "Pad",
+    "PerSample",
     "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
@@ -92,9 +96,12 @@ __all__ = [
     "SanitizeKeyPoints",
     "ScaleJitter",
     "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
     "Views",
+    "function",
+    "rand_augment_transform",
     "traceable",
 ]
