@@ -578,6 +578,7 @@ class DataLoader:
             start=start,
             move=partial(self._progress.move, number),
             loaded=partial(self._progress.loaded, number),
+            go_back=self._progress.load,
             form=Forming(
                 form=self._form,
                 rebuild=self.source.rebuild,
