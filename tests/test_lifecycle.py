@@ -21,6 +21,7 @@ import torch
 
 import torchdali as td
 import torchdali.iterator
+import torchdali.loader
 from torchdali import transforms as T
 from torchdali.prefetch import Prefetcher
 from torchdali.testing import garble_file, make_image_folder, sample_digests
@@ -415,6 +416,21 @@ def test_an_interrupt_after_a_batch_has_left_its_queue_loses_nothing(make, where
         except KeyboardInterrupt:
             continue
     assert found == expected and len(calls) >= len(expected) + 3
+
+
+def test_an_interrupt_while_a_pass_begins_skips_no_epoch(make, monkeypatch):
+    loader, original = make(), torchdali.loader.OpenPass
+
+    def interrupted(**arguments):
+        monkeypatch.setattr(torchdali.loader, "OpenPass", original)
+        raise KeyboardInterrupt
+
+    before, iterator = loader.state_dict(), iter(loader)
+    monkeypatch.setattr(torchdali.loader, "OpenPass", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict() == before and loader.epoch == 0
+    assert [sample_digests(batch) for batch in iterator] == [sample_digests(batch) for batch in make()]
 
 
 @pytest.mark.processes
