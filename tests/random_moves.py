@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from torchdali.moves import Affine, Crop, Flip, Resize, Warp
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small images: on a busy machine torch's threads take several times as long to meet as to compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def random_moves(rng, sizes, most=4):

@@ -160,6 +160,7 @@ def test_missing_entries(tmp_path: Path) -> None:
     [
         (lambda d: d.pop("annotations"), "a list of annotations is missing"),
         (lambda d: d["images"].clear(), "names no image"),
+        (lambda d: d["annotations"][2].update(bbox=[float("nan"), 1, 1, 1]), "NaN is not a number in JSON"),
         (
             lambda d: d["annotations"][2].update(bbox=[1, 2, 3]),
             r"annotations\[2\]: bbox must be four numbers, got \[1, 2",

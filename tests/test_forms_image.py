@@ -21,6 +21,7 @@ from .random_moves import (
     by_torchvision,
     linear,
     one_sample,
+    one_thread,  # noqa: F401
     random_field,
     random_linear,
     random_moves,

@@ -14,6 +14,7 @@ from torchdali.moves import Affine, Crop, Flip, Resize, Warp
 from .random_moves import (
     affine_of,
     by_torchvision,
+    one_thread,  # noqa: F401
     random_field,
     random_linear,
     random_moves,

@@ -16,6 +16,7 @@ from .random_moves import (
     affine_of,
     by_torchvision,
     linear,
+    one_thread,  # noqa: F401
     random_field,
     random_linear,
     random_moves,

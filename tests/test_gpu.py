@@ -671,6 +671,38 @@ def test_decoded_images_without_a_transform_arrive_as_they_are(decoded, engine, 
     assert at == 12
 
 
+def test_functions_of_whole_batches_draw_from_this_gpus_generator(greys):
+    """It is seeded for each batch, and put back."""
+    generator = torch.default_generator if REHEARSAL else torch.cuda.default_generators[DEVICE.index]
+
+    def draw(batch):
+        return *batch, torch.rand(2, generator=generator, device=generator.device)
+
+    def drawn(step):
+        loader = greys(batch_transform=draw)
+        loader.seek(0, step)
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(2)]
+        loader.close()
+        assert all(images.device == DEVICE for images, _, _ in found)
+        return [numbers.tolist() for _, _, numbers in found]
+
+    before = generator.get_state()
+    whole, rest = drawn(0), drawn(1)
+    assert whole[1] == rest[0] and whole[0] != whole[1]
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_collate_and_lists_get_samples_on_the_gpu(greys):
+    images, numbers = next(iter(greys(output="list")))
+    samples = next(iter(greys(collate_fn=list)))
+    batch, labels = next(iter(greys()))
+    assert numbers == labels.tolist() == [grey for _, grey in samples]
+    for image, (sample, _), expected in zip(images, samples, batch, strict=True):
+        assert image.device == sample.device == DEVICE
+        assert torch.equal(image, expected) and torch.equal(sample, expected)
+
+
 @pytest.mark.parametrize(
     "transform, levels",
     [

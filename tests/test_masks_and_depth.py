@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import torchdali as td
 from torchdali import pillow
+from torchdali import transforms as T
 from torchdali.pillow import OversizedError, decode_mask, decode_unchanged, turn
 
 RNG = np.random.default_rng(0)
@@ -206,3 +209,23 @@ def test_damaged_files_of_16_bits() -> None:
     for encoded in (png16(DEEP), tiff16(DEEP[..., :3]), tiff16(DEEP[..., :3], compression=8)):
         with pytest.raises((OSError, ValueError)):
             decode_unchanged(encoded[: len(encoded) - 100])
+
+
+# Through the loader
+
+
+def test_16_bits_arrive(tmp_path: Path) -> None:
+    files = [tmp_path / "a.png", tmp_path / "b.tif", tmp_path / "c.png"]
+    for i, (path, write) in enumerate(zip(files, (png16, tiff16, png16), strict=True)):
+        path.write_bytes(write(np.roll(DEEP[..., :3], i)).tobytes())
+    dataset = td.FileDataset(files, kinds={"image": td.kinds.Image(mode="unchanged")})
+    expected = np.stack([np.roll(DEEP[..., :3], i) for i in range(3)]).transpose(0, 3, 1, 2)
+    for options in ({}, {"transform": T.RandomHorizontalFlip(1.0)}, {"transform": T.CenterCrop((12, 17))}):
+        ((images,),) = list(td.DataLoader(dataset, batch_size=3, device="cpu", **options))
+        got = images.data.numpy() if isinstance(images, td.Padded) else images.numpy()
+        flipped = isinstance(options.get("transform"), T.RandomHorizontalFlip)
+        assert got.dtype == np.uint16
+        np.testing.assert_array_equal(got, expected[..., ::-1] if flipped else expected)
+    files[1].write_bytes(files[1].read_bytes()[:-200])
+    with pytest.raises(td.BadSampleError, match=r"sample 1 \(.*b\.tif\)"):
+        list(td.DataLoader(dataset, batch_size=3, device="cpu"))

@@ -131,7 +131,7 @@ def test_every_kind_of_value_comes_back(tmp_path):
     """Of a dataset of Python code, as epoch 0 of seed 0 makes it; its own images are files, and are decoded."""
     packed = td.pack(S.Plain(), tmp_path / "pack", shard_bytes=1)
     kinds = {"image": "image", "index_": "number", "text": "object", "ragged": "array", "fixed": "array"}
-    assert kinds.items() <= packed.kinds.items()
+    assert kinds.items() <= {name: str(kind) for name, kind in packed.kinds.items()}.items()
     options: dict[str, Any] = dict(seed=0, shuffle=False, output="dict")
     first = assert_same_stream(lambda: loader(S.Plain(), **options), lambda: loader(packed, **options))
     assert [len(step.samples) for step in first] == [5, 5, 5, 5, 3]
@@ -409,6 +409,23 @@ def test_a_killed_process_goes_on(tmp_path):
     for name in names:
         assert (whole.folder / name).read_bytes() == (packed.folder / name).read_bytes(), name
     packed.verify()
+
+
+def test_kinds_that_a_pack_would_lose(files, tmp_path):
+    """Boxes that come back as an array would no longer move with their image."""
+    boxes = [np.ones((i % 3, 4), np.float32) for i in range(len(files))]
+    for kind, values in {"boxes": boxes, "mask": np.ones((len(files), 3, 3), np.uint8)}.items():
+        others = td.InMemoryDataset(x=values, kinds={"x": kind})
+        with pytest.raises(ValueError, match=f"would not say that 'x' is '{kind}': leave the field out, and put it"):
+            td.pack(td.Zip(files, others), tmp_path / kind)
+    deep = td.FileDataset(files.paths, kinds={"image": td.kinds.Image(mode="unchanged")})
+    with pytest.raises(ValueError, match="a pack keeps 8-bit images"):
+        td.pack(deep, tmp_path / "deep")
+    beside = td.Zip(
+        td.pack(td.FileDataset(files.paths), tmp_path / "images"), td.InMemoryDataset(x=boxes, kinds={"x": "boxes"})
+    )
+    _, rows = next(iter(td.DataLoader(beside, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip(1.0))))
+    assert rows.sizes.ravel().tolist() == [0, 1, 2, 0] and not (rows.data[1, 0] == 1).all()
 
 
 def test_progress_is_shown_where_tqdm_is(files, tmp_path, capsys, monkeypatch):

@@ -211,6 +211,10 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
 ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
     "tuples stay tuples": (lambda i: (i, "a"), (torch.arange(3), ["a"] * 3)),
     "strings are a list, in a NamedTuple too": (lambda i: Point(i, "s"), Point(torch.arange(3), ["s"] * 3)),
+    "arrays of several shapes": (
+        lambda i: torch.full((i,), i),
+        td.Padded(torch.tensor([[0, 0], [1, 0], [2, 2]]), torch.tensor([[0], [1], [2]])),
+    ),
     "bytes": (lambda i: bytes([i, 7]), torch.tensor([[0, 7], [1, 7], [2, 7]], dtype=torch.uint8)),
     "a complex number": (lambda i: i * 1j, torch.arange(3) * torch.tensor(1j, dtype=torch.complex128)),
     "None": (lambda i: {"v": None, "x": i}, {"v": [None] * 3, "x": torch.arange(3)}),

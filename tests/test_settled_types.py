@@ -132,3 +132,18 @@ def test_images_are_settled_by_the_transform_or_the_dataset() -> None:
     assert types(make(images[:8])) == {torch.Tensor}
     same = make(images, uniform=["image"], drop_last=False, sampler=[0, 1, 2])
     assert types(same) == {torch.Tensor}
+
+
+def test_fields_are_named_by_the_last_parts_of_their_names() -> None:
+    data = [{"a": {"x": torch.ones(2)}, "b": {"x": torch.ones(2), "y": torch.ones(n)}} for n in (1, 2)]
+    (batch,) = make(data, 2, ragged=["a.x"], uniform=["b.x"])
+    assert isinstance(batch["a"]["x"], td.Padded) and isinstance(batch["b"]["x"], torch.Tensor)
+    assert isinstance(next(iter(make([{"b": {"y": torch.ones(2)}}], ragged=["y"])))["b"]["y"], td.Padded)
+    source = td.PythonDataset([{"b": {"y": torch.ones(2)}}], ragged=["y"])
+    assert isinstance(next(iter(make(source)))["b"]["y"], td.Padded)
+    with pytest.raises(td.TransformError, match=r"'b\.y' must have one shape, since uniform= names it"):
+        next(iter(make(data, 2, uniform=["y"])))
+    with pytest.raises(ValueError, match=r"ragged must name one field, and 'x' may be a\.x or b\.x"):
+        next(iter(make(td.PythonDataset(data, ragged=["x"]), 2)))
+    with pytest.raises(ValueError, match=r"ragged must name fields .*got 'x'"):
+        next(iter(make(data, 2, ragged=["x"])))

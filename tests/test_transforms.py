@@ -35,6 +35,10 @@ EXAMPLES = {
         T.RandomChoice([T.Compose([T.Resize(30), T.RandomVerticalFlip()]), T.GaussianBlur(5), T.CenterCrop(40)]),
     ],
     "RandomOrder": [T.RandomOrder([T.RandomErasing(1.0), T.RandomSolarize(99), T.RandomHorizontalFlip()])],
+    "TimmRandAugment": [
+        T.rand_augment_transform("rand-m9-mstd0.5-inc1"),
+        T.TimmRandAugment(6, 1, 0.9, interpolation=0),
+    ],
     "TrivialAugmentWide": [T.TrivialAugmentWide(), T.TrivialAugmentWide(11, fill=(1, 200, 3))],
     "CenterCrop": [T.CenterCrop(64), T.CenterCrop((130, 500))],
     "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(contrast=(0.2, 3)), T.ColorJitter()],
@@ -81,7 +85,7 @@ EXAMPLES = {
     "ToDtype": [T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.float16, True), T.ToDtype(torch.float64)],
 }
 """By exported name."""
-NO_TRANSFORMS = {"CutMix", "MixUp", "Mover", "Views", "Transform", "traceable"}
+NO_TRANSFORMS = {"CutMix", "Lambda", "MixUp", "Mover", "rand_augment_transform", "Views", "Transform", "traceable"}
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images
@@ -484,7 +488,7 @@ def test_what_the_first_image_shows(transform, message):
 # Arguments
 
 
-@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask"}))
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask", "TimmRandAugment"}))
 def test_arguments_are_torchvisions(name):
     """Names, order and defaults."""
     ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (T, v2))

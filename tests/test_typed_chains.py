@@ -18,6 +18,8 @@ from torchdali.kinds import Boxes, Points
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
 
+from .random_moves import one_thread  # noqa: F401
+
 SEED, EPOCH, N = 5, 0, 24
 
 

@@ -88,6 +88,15 @@ def resolve(told: Mapping[str, T], names: Sequence[str], option: str) -> dict[st
     return found
 
 
+def spell_out(told: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Give the whole names of fields that a user names by the last parts of them; others as they are written."""
+    found = []
+    for name in told:
+        fits = [name] if name in names else [one for one in names if last_part(one) == name]
+        found.append(fits[0] if len(fits) == 1 else name)
+    return found
+
+
 def last_part(name: str) -> str:
     """Give the last part of a field's name: the name of the value in its container."""
     return name.rpartition(".")[2]

@@ -17,7 +17,7 @@ from .agreement import check_agreement
 from .attribute import Attribute, fixed
 from .batch import BadSample
 from .batch_function import BatchFunction
-from .checks import integer
+from .checks import integer, spell_out
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
@@ -91,8 +91,9 @@ class DataLoader:
             dtype of each field that may be ragged.
         pad_multiple: the extents of ragged fields are rounded up to a multiple of it.
         ragged, uniform: fields of images or arrays that always leave as `Padded`, and those that always leave as one
-            tensor (samples of different shapes are then an error).  Otherwise the dataset and the transforms say it,
-            and the first batch for what a function makes.
+            tensor (samples of different shapes are then an error), by their names or the last parts of them.  Otherwise
+            the dataset and the transforms say it, for Python code some samples that are spread over the dataset, and
+            for what a function makes the first batch.
         kinds: what fields hold, by their names, or the last parts of their names: one of `torchdali.kinds`, or a word
             such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
@@ -478,8 +479,8 @@ class DataLoader:
                 source.kinds,
                 kind,
                 source.uniform if self._apart else source.settled,
-                options.ragged,
-                options.uniform,
+                spell_out(options.ragged, list(source.kinds)),
+                spell_out(options.uniform, list(source.kinds)),
                 source.doubts,
             )
             if self.options.engine == "pipeline" and plan.on_dali and plan.why_not_traced:

@@ -33,6 +33,7 @@ from .formats.packed import (
     to_json,
     write_index,
 )
+from .kinds import Array, Image, Number, Object
 from .loader import DataLoader
 from .pillow import MAX_PIXELS
 from .progress import progress_bar
@@ -145,6 +146,13 @@ class _Packing:
         self._kinds = {name: kind for name, kind in self._source.kinds.items() if name not in BESIDE}
         if not self._kinds:
             raise ValueError(f"there is nothing to pack in the fields {', '.join(self._source.fields)}")
+        for name, kind in self._kinds.items():
+            plain = isinstance(kind, (Image, Array, Number, Object)) and getattr(kind, "mode", "RGB") == "RGB"
+            if not plain or kind.group is not None:
+                raise ValueError(
+                    f"a pack keeps 8-bit images, arrays, numbers and objects, and would not say that {name!r} is "
+                    f"{str(kind)!r}: leave the field out, and put it beside the pack by Zip(Packed(path), ...)"
+                )
         self._has_paths = self._source.path(0) is not None
 
     def check_finished(self) -> None:

@@ -332,6 +332,7 @@ def install_torch() -> None:
         memory_reserved=lambda device=None: MACHINE.live[index_of(device)],
         mem_get_info=lambda device=None: (80 << 30, 80 << 30),
         empty_cache=lambda: None,
+        default_generators=tuple(torch.Generator() for _ in range(MACHINE.gpus)),
         manual_seed_all=lambda seed: None,
         manual_seed=lambda seed: None,
         is_current_stream_capturing=lambda: False,

@@ -31,6 +31,13 @@ TRANSFORMS = [
     T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
     T.RandomHorizontalFlip(),
     T.Compose([T.RandomZoomOut((9, 8, 7)), T.RandomShortestSize([20, 30], 40), T.RandomRotation(30, expand=True)]),
+    T.Compose([T.Resize((20, 20)), T.RandAugment(fill=(1, 2, 3), interpolation="bilinear"), NORMALIZE]),
+    T.Compose([T.Resize((20, 20)), T.AugMix(), T.RandomErasing(value=(1, 2, 3))]),
+    T.Compose([T.Resize((20, 20)), T.AutoAugment(), T.RandomPhotometricDistort(), T.JPEG((20, 60))]),
+    T.Compose([T.RandomAdjustSharpness(2), T.RandomAutocontrast(), T.RandomEqualize(), T.RandomChannelPermutation()]),
+    T.Compose([T.RandomInvert(), T.RandomPosterize(3), T.RandomSolarize(99), T.GridMask(9, degrees=20), T.Grayscale()]),
+    T.Compose([T.RandomApply([T.RandomGrayscale(0.5), T.Resize(30)]), T.RandomOrder([T.GaussianBlur(3), T.RGB()])]),
+    T.Compose([T.RandomChoice([T.RandomCrop(20), T.TrivialAugmentWide()]), T.ToDtype(torch.float32, scale=True)]),
     None,
 ]
 

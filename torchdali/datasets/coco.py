@@ -78,7 +78,7 @@ class CocoDataset(MapDataset):
         one_of("box_format", box_format, ("xywh", "xyxy"))
         self.root, self.exif = as_root(root), exif
         read = {"size_threshold": -np.inf, "avoid_class_remapping": True, "masks": masks, "skip_empty": skip_empty}
-        found = Annotations(os.path.expanduser(os.fspath(annotations)), read, bits=64)
+        found = Annotations(os.path.expanduser(os.fspath(annotations)), read, for_dali=False)
         if not found.images:
             raise ValueError(f"{found.path} names no image" + (" with an annotation" if skip_empty else ""))
         if found.dropped:

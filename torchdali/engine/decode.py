@@ -1,4 +1,4 @@
-"""Decodes the files that DALI does not: pictures that keep their own values."""
+"""Decodes the files that DALI does not: pictures that keep their own values, and sound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kinds import Image, Kind
+from ..formats.audio import decode_audio
+from ..kinds import Audio, Image, Kind
 from ..pillow import decode, decode_unchanged
 
 
@@ -17,11 +18,13 @@ def on_host(kind: Kind) -> bool:
 
 
 def decode_value(kind: Kind, data: NDArray[np.uint8], max_pixels: int | None) -> NDArray[Any]:
-    """Decode one file: pictures to [H, W, C].
+    """Decode one file: pictures to [H, W, C], sound to [channels, samples].
 
     Raises:
-        OSError, ValueError, SyntaxError: the decoder's errors.
+        OSError, RuntimeError, ValueError, SyntaxError: the decoder's errors.
     """
+    if isinstance(kind, Audio):
+        return decode_audio(data, kind.rate, kind.channels)
     if isinstance(kind, Image):
         upright = kind.exif is not False
         if kind.mode == "unchanged":

@@ -154,16 +154,12 @@ class Plan(Chain):
         steps = [step for chain in self.chains for step in chain.steps]
         spatial = any(kind.spatial for kind in self.kinds.values())
         filters = [step for step in steps if isinstance(step, (Filter, Convert))]
-        beside = [name for scene in self.host.scenes.values() if scene.pixels for name in scene.annotations]
         for step in steps:
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
-            if step.images_only and beside:
-                raise ValueError(
-                    f"{name} acts on images only, as in torchvision, and {beside[0]!r} lies in one: write "
-                    f"kinds={{{beside[0]!r}: 'array'}} for a field that stays as it is"
-                )
+            if step.moves_alone and any(scene.pixels and scene.annotations for scene in self.host.scenes.values()):
+                raise ValueError(step.moves_alone)
             needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
             if needed and needed not in {kind.word for kind in self.kinds.values()}:
                 raise ValueError(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..fingerprint import digest
-from .strict_json import strict_json
+from .strict_json import plain_json, strict_json
 
 FARTHEST = 1e6  # pixels; DALI draws an edge point by point, so a much longer one would take hours and gigabytes
 PARSED = (
@@ -29,7 +29,7 @@ class Annotations:
     Args:
         path: the file.
         options: DALI's options, which say what is read; and `masks`, for polygons or run lengths of any form.
-        bits: of the largest ids.
+        for_dali: refuse what only DALI's parser misreads: ids of more than 32 bits, and odd numbers and strings.
 
     Attributes:
         files: names of the images that are read.
@@ -43,9 +43,9 @@ class Annotations:
         ValueError: an entry that DALI would misread.
     """
 
-    def __init__(self, path: str, options: Mapping[str, Any], bits: int = 32) -> None:
-        self.path, self.options, self.bits = path, options, bits
-        document, self.digest = _load(path)
+    def __init__(self, path: str, options: Mapping[str, Any], for_dali: bool = True) -> None:
+        self.path, self.options, self.bits = path, options, 32 if for_dali else 64
+        document, self.digest = _load(path, strict_json if for_dali else plain_json)
         for key in ("images", "annotations", "categories"):
             required = key != "categories" or not options.get("avoid_class_remapping")
             if key not in document and required:
@@ -191,7 +191,7 @@ def _numbers(values: list[Any], largest: float) -> bool:
     return {int, float}.issuperset(map(type, values)) and -largest <= min(values) and max(values) <= largest
 
 
-def _load(path: str) -> tuple[dict[str, Any], str]:
+def _load(path: str, parse: Callable[[str], Any]) -> tuple[dict[str, Any], str]:
     """Read the object in a JSON file, and give its digest too.
 
     Raises:
@@ -208,7 +208,7 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
     hashed = digest(raw)
     del raw
     try:
-        document = strict_json(text)
+        document = parse(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, byte {len(text[: error.pos].encode())}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError) as error:

@@ -31,7 +31,8 @@ class SampleSource(PythonSource):
         batch: it makes whole batches.
         num_samples: the samples per epoch on each rank, where that is known: the loader has a length then.  Not with
             `batch`, where the callback decides how large batches are.
-        fields, ragged, kinds: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`; but samples have one shape in all fields that `ragged` does not
+            name, since no others can be looked at before.
 
     Raises:
         TypeError: it is not callable.

@@ -48,7 +48,8 @@ class IterableSource(PythonSource):
         shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
             shares itself, among workers and ranks.  "auto": as "skip"; but a dataset that asks
             `torch.utils.data.get_worker_info` shares itself among workers.
-        fields, ragged, kinds: as for `PythonDataset`.
+        fields, ragged, kinds: as for `PythonDataset`; but samples have one shape in all fields that `ragged` does not
+            name, since no others can be looked at before.
 
     Raises:
         TypeError: it can't be iterated, or only once.

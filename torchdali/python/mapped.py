@@ -33,7 +33,8 @@ class PythonDataset(PythonSource):
         dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
         fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and
             attributes' names; of a tuple "image", "label", or "field1" by its number.
-        ragged: arrays that always leave as `Padded`; others do where the shapes in a batch differ.
+        ragged: fields that always leave as `Padded`, by their names or the last parts of them.  Others do where some
+            samples that are spread over the dataset have other shapes; samples that differ later are an error.
         kinds: kinds of fields by their names ("encoded", "image", "array", "number", "object"); others have those that
             the first sample of a pass shows.
 

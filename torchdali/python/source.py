@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..batch import Columns
+from ..checks import resolve, spell_out
 from ..distributed import Shard
 from ..fields import ALWAYS, Fields
 from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind
@@ -35,7 +36,7 @@ class PythonSource(Source):
 
     Args:
         fields: names for a sample's values, and index or valid among them; None: names from the first sample.
-        ragged: arrays that always leave as `Padded`.
+        ragged: fields that always leave as `Padded`, by their names or the last parts of them.
         kinds: kinds of fields by their names; others have those that the first sample shows.
     """
 
@@ -172,7 +173,7 @@ class PythonSource(Source):
         """The description of the first sample, which all others must be like.
 
         Raises:
-            ValueError: `ragged` names a field that is not there.
+            ValueError: `ragged` names a field that is not there, or several.
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
@@ -180,9 +181,8 @@ class PythonSource(Source):
             if found is None:
                 found = Description(NO_SAMPLE)
             kinds = found.structure.kinds
-            unknown = [name for name in self.ragged if name not in kinds]
-            if unknown and found.structure is not NO_SAMPLE:
-                raise ValueError(f"ragged must name fields among {', '.join(kinds)}, got {unknown[0]!r}")
+            if found.structure is not NO_SAMPLE:
+                resolve(dict.fromkeys(self.ragged), list(kinds), "ragged")
             if found.structure is NO_SAMPLE and self.endless:
                 return found  # the next pass may have samples
             self._description = found
@@ -240,12 +240,12 @@ class PythonSource(Source):
     def uniform(self, name: str) -> bool | None:
         """Whether all samples of a field have one shape: numbers do, encoded images and ragged fields do not.
 
-        None: each batch shows it.
+        None: each batch shows it; `settled` says more.
         """
         kind = self.kinds[name]
         if kind.group or isinstance(kind, (Boxes, Points)):
             return False
-        if kind.held in ("array", "image") and name not in self.ragged:
+        if kind.held in ("array", "image") and name not in spell_out(self.ragged, list(self.structure.kinds)):
             return None
         return kind.held == "number"
 

@@ -7,7 +7,7 @@ from .base import Compose, Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
-from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
@@ -32,6 +32,7 @@ from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
@@ -57,6 +58,7 @@ __all__ = [
     "Grayscale",
     "GridMask",
     "Identity",
+    "Lambda",
     "MixUp",
     "Mover",
     "Normalize",
@@ -94,10 +96,12 @@ __all__ = [
     "SanitizeKeyPoints",
     "ScaleJitter",
     "TenCrop",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
     "Views",
     "function",
+    "rand_augment_transform",
     "traceable",
 ]

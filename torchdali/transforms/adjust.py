@@ -32,7 +32,7 @@ def settled(ops: Ops, values: Any, dtype: torch.dtype) -> Any:
 
 def unchanged(ops: Ops, image: Any, value: Any, dtype: torch.dtype) -> Any:
     """The image itself; `value` is used for nothing, since DALI warns of inputs of a pipeline that are not used."""
-    return image + ops.cast(ops.reductions.max(value) * 0, dtype=ops.as_dtype(dtype))
+    return image + ops.beside(ops.cast(ops.reductions.max(value) * 0, dtype=ops.as_dtype(dtype)))
 
 
 def grey_of(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
@@ -43,12 +43,13 @@ def grey_of(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
 
 def brightness(ops: Ops, image: Any, factor: Any, dtype: torch.dtype) -> Any:
     """As `adjust_brightness`."""
-    return settled(ops, wide(ops, image, dtype) * factor, dtype)
+    return settled(ops, wide(ops, image, dtype) * ops.beside(factor), dtype)
 
 
 def contrast(ops: Ops, image: Any, factor: Any, dtype: torch.dtype, channels: int) -> Any:
     """As `adjust_contrast`: around the mean of the grey image."""
     image = wide(ops, image, dtype)
+    factor = ops.beside(factor)
     grey = grey_of(ops, image, dtype) if channels == 3 else image
     return settled(ops, image * factor + ops.reductions.mean(grey) * (1.0 - factor), dtype)
 
@@ -56,6 +57,7 @@ def contrast(ops: Ops, image: Any, factor: Any, dtype: torch.dtype, channels: in
 def saturation(ops: Ops, image: Any, factor: Any, dtype: torch.dtype) -> Any:
     """As `adjust_saturation`, for three channels."""
     image = wide(ops, image, dtype)
+    factor = ops.beside(factor)
     return settled(ops, image * factor + grey_of(ops, image, dtype) * (1.0 - factor), dtype)
 
 
@@ -75,7 +77,9 @@ def hue(ops: Ops, image: Any, shift: Any, dtype: torch.dtype) -> Any:
     differences = ops.matrix([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     sixths = ops.coord_transform(below, M=differences, T=[0.0, 2.0, 4.0], dtype=f32)
     first = ops.coord_transform((image == high) * 1.0, M=ops.matrix([[1, 0, 0], [-1, 1, 0], [-1, -1, 1]]), dtype=f32)
-    turned = ops.reductions.sum(sixths * ops.math.clamp(first, 0.0, 1.0), axes=[2], keep_dims=True) + shift * 6.0
+    turned = (
+        ops.reductions.sum(sixths * ops.math.clamp(first, 0.0, 1.0), axes=[2], keep_dims=True) + ops.beside(shift) * 6.0
+    )
     k = ops.coord_transform(turned, M=ops.matrix([[1], [1], [1]]), T=[5.0, 3.0, 1.0], dtype=f32)
     k = k - ops.math.floor(k * (1 / 6)) * 6.0
     values = high - span * ops.math.clamp(ops.math.min(k, 4.0 - k), 0.0, 1.0)

@@ -104,9 +104,9 @@ class Transform:
         return False
 
     @property
-    def images_only(self) -> bool:
-        """It moves pixels in a way that no mask or box can follow, so it is refused beside them."""
-        return False
+    def moves_alone(self) -> str:
+        """It moves pixels as nothing beside them can be moved: the sentence of the error; "": it does not."""
+        return ""
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         """Give the moves of a batch, for what lies in its pictures.
@@ -175,7 +175,9 @@ class Mover(Transform):
     dims: ClassVar[int] = 2
     """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
 
-    moving = True
+    @property
+    def moving(self) -> bool:
+        return True
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         return self.moves(params)
