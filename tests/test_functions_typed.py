@@ -271,13 +271,22 @@ class Compose(LikeAlbumentations):
         return {**sample, "image": made["image"], "ids": made["mask"]}
 
 
-def test_an_object_with_a_seed_of_its_own():
+transform = LikeAlbumentations()
+
+
+def by_name(sample):
+    made = transform(image=sample["image"], mask=sample["ids"])
+    return {**sample, "image": made["image"], "ids": made["mask"]}
+
+
+@pytest.mark.parametrize(("function", "name"), [(Compose(), "Compose"), (by_name, "by_name")])
+def test_an_object_with_a_seed_of_its_own(function, name):
     def loader(**arguments):
-        return make([T.PerSample(Compose(), form="numpy")], td.PythonDataset(Pictures()), **arguments)
+        return make([T.PerSample(function, form="numpy")], td.PythonDataset(Pictures()), **arguments)
 
     for batch in loader(output="list", num_threads=3):
         for index, image, ids, seed in zip(
-            batch["number"], batch["image"], batch["ids"], seeds_of("Compose", batch["number"])
+            batch["number"], batch["image"], batch["ids"], seeds_of(name, batch["number"])
         ):
             top = int(np.random.default_rng(seed % 2**32).integers(0, 10))
             assert torch.equal(image, Bare()[index]["image"][:, top : top + 16, :16])
