@@ -11,7 +11,7 @@ import torch
 from ..moves import Move, Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import ANY, Params, is_integer, is_number
+from .base import Params, is_integer, is_number
 from .operations import Geometric
 
 if TYPE_CHECKING:
@@ -96,13 +96,11 @@ class AugMix(Operations):
     def dali_params(self, params: Params) -> list[str]:
         return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
 
-    def moves(self, params: dict[str, Any]) -> list[Move]:
-        if params is not ANY:
-            raise ValueError(
-                "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
-                "TrivialAugmentWide for samples with masks, boxes or points"
-            )
-        return super().moves(params)
+    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
+        raise ValueError(
+            "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
+            "TrivialAugmentWide for samples with masks, boxes or points"
+        )
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
