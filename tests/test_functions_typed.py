@@ -1,18 +1,23 @@
-"""Functions on typed samples: what they see and return, the kinds of new fields, and single samples in torch."""
+"""Functions on typed samples: the fields that they see and return, kinds of new ones, and single samples in torch."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torchvision import tv_tensors
+from torchvision.transforms import v2
 
 import torchdali as td
 from torchdali import kinds
 from torchdali import transforms as T
-from torchdali.testing import assert_same_stream
+from torchdali.rand import Key, Rand
+from torchdali.seeding import preserved
+from torchdali.state import Position
+from torchdali.testing import assert_resumes_exactly, assert_same_stream
 
 SEED, N = 3, 12
 
@@ -125,13 +130,212 @@ def test_two_functions_and_steps_between():
     )
 
 
-@pytest.mark.parametrize("function", [same, as_lists])
-def test_views_with_functions(function):
+@pytest.mark.parametrize(("function", "before"), [(same, []), (as_lists, BEFORE)])
+def test_views_with_functions(function, before):
     views = [[T.RandomVerticalFlip(), T.Resize((20, 24))], [T.RandomCrop(16)]]
     with_functions = [[views[0][0], function, views[0][1]], [*views[1], function]]
-    for before in ([], BEFORE):
+    assert_same_stream(
+        lambda: make([*before, T.Views(views)], output="list"),
+        lambda: make([*before, function, T.Views(views)], output="list"),
+        lambda: make([*before, T.Views(with_functions)], output="list"),
+    )
+
+
+# Single samples in torch
+
+
+def seeds_of(name, indices, epoch=0):
+    """The seeds of samples in a step of this name."""
+    rand = Rand(SEED, Position(epoch).key, np.asarray(indices, np.uint64))
+    return (rand.named(Key.STEP, name).words() >> np.uint64(1)).tolist()
+
+
+MOVES = v2.Compose(
+    [v2.RandomPerspective(p=1.0), v2.RandomHorizontalFlip(), v2.ColorJitter(0.3, 0.3), v2.RandomResizedCrop(20)]
+)
+
+
+class Bare:
+    """Samples that v2 takes."""
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> Any:
+        sample = Scenes()[index]
+        del sample["target"]["outlines"]
+        sample["target"]["masks"] = tv_tensors.Mask(sample["target"]["masks"])
+        return sample
+
+
+def test_v2_as_by_hand():
+    """With the seeds of the samples, in threads and in the caller's; the caller's generator stands where it stood."""
+    before = torch.get_rng_state()
+    loader = make([T.PerSample(MOVES)], td.PythonDataset(Bare()), num_threads=3, output="list")
+    for batch in loader:
+        seeds = seeds_of("Compose", batch["number"])
+        for i, index in enumerate(batch["number"]):
+            with preserved():
+                torch.manual_seed(seeds[i])
+                expected = MOVES(Bare()[index])
+            assert torch.equal(batch["image"][i], expected["image"]) and torch.equal(batch["ids"][i], expected["ids"])
+            for name, value in expected["target"].items():
+                assert torch.equal(batch["target"][i][name], value), name
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def both(sample, rand):
+    """Draws from all generators of the sample."""
+    noise = rand.numpy.normal() + torch.rand((), generator=rand.torch).item() + torch.rand(()).item()
+    shared = torch.rand((), generator=rand.stream("mine").torch)
+    return {**sample, "noise": noise, "shared": shared.item(), "epoch": rand.epoch, "text": f"{sample['caption']}!"}
+
+
+STEPS = [T.RandomHorizontalFlip(), T.PerSample(MOVES), T.PerSample(both), T.RandomVerticalFlip()]
+
+
+def scenes(steps=STEPS, **arguments):
+    return make(steps, td.PythonDataset(Scenes(), kinds=KINDS), **arguments)
+
+
+def test_single_samples_are_the_same_everywhere():
+    stream = assert_same_stream(
+        lambda: scenes(num_threads=3),
+        lambda: scenes(engine="debug"),
+        lambda: scenes(prefetch_factor=0),
+        lambda: [scenes(batch_size=2, rank=rank, world_size=2) for rank in range(2)],
+        epochs=2,
+    )
+    assert stream[0].samples != stream[3].samples
+    assert_same_stream(lambda: scenes(), lambda: scenes(batch_size=3), epochs=1, steps=False)
+
+
+def test_single_samples_resume_exactly():
+    assert_resumes_exactly(scenes, epochs=2)
+
+
+@pytest.mark.processes
+def test_single_samples_with_workers():
+    assert_same_stream(scenes, lambda: scenes(num_workers=2))
+
+
+def test_outlines_come_as_masks_and_go_on():
+    """The masks that they would leave as, through steps before and after."""
+    seen = []
+
+    def look(sample):
+        seen.append(sample["target"]["outlines"])
+        return sample
+
+    assert_same_stream(lambda: make([]), lambda: make([T.PerSample(look)]))
+    seen.clear()
+    sizes = [batch["target.outlines_sizes"] for batch in make([*BEFORE, *AFTER])]
+    through = [batch["target.outlines_sizes"] for batch in make([*BEFORE, T.PerSample(look), *AFTER])]
+    assert len(seen) == N and all(type(value) is tv_tensors.Mask and value.shape[1:] == (28, 28) for value in seen)
+    assert all(torch.equal(one, other) for one, other in zip(sizes, through, strict=True))
+
+
+def test_an_identity_of_single_samples():
+    keep = lambda sample: sample  # noqa: E731
+    for form in ("torch", "numpy"):
+        step = T.PerSample(keep, form=form)
         assert_same_stream(
-            lambda: make([*before, T.Views(views)], output="list"),
-            lambda: make([*before, function, T.Views(views)], output="list"),
-            lambda: make([*before, T.Views(with_functions)], output="list"),
+            lambda: make([*BEFORE, *AFTER], td.PythonDataset(Bare())),
+            lambda step=step: make([*BEFORE, step, *AFTER], td.PythonDataset(Bare())),
         )
+
+
+class Pictures(Bare):
+    """Without objects."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {name: value for name, value in super().__getitem__(index).items() if name != "target"}
+
+
+class LikeAlbumentations:
+    """Takes names, gives a dict, and has a generator of its own, which is no one's but its seed's."""
+
+    def set_random_seed(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, image, mask):
+        top = int(self.rng.integers(0, 10))
+        return {"image": image[top : top + 16, :16], "mask": mask[top : top + 16, :16]}
+
+
+class Compose(LikeAlbumentations):
+    def __call__(self, sample):
+        made = super().__call__(image=sample["image"], mask=sample["ids"])
+        return {**sample, "image": made["image"], "ids": made["mask"]}
+
+
+def test_an_object_with_a_seed_of_its_own():
+    def loader(**arguments):
+        return make([T.PerSample(Compose(), form="numpy")], td.PythonDataset(Pictures()), **arguments)
+
+    for batch in loader(output="list", num_threads=3):
+        for index, image, ids, seed in zip(
+            batch["number"], batch["image"], batch["ids"], seeds_of("Compose", batch["number"])
+        ):
+            top = int(np.random.default_rng(seed % 2**32).integers(0, 10))
+            assert torch.equal(image, Bare()[index]["image"][:, top : top + 16, :16])
+            assert torch.equal(ids, Bare()[index]["ids"][top : top + 16, :16])
+    assert_resumes_exactly(loader, epochs=1)
+
+
+def test_files_come_decoded_in_the_datasets_form(folder):
+    """(image, label) of an image folder, on DALI's pixels."""
+
+    @T.PerSample
+    def crop(sample):
+        image, label = sample
+        assert type(image) is tv_tensors.Image and image.dtype == torch.uint8 and type(label) is int
+        return v2.functional.center_crop(image, [16, 16]), label + 1
+
+    made = td.DataLoader(td.ImageFolder(folder), 4, transform=T.Compose([crop, T.Resize(8)]), device="cpu")
+    plain = td.DataLoader(td.ImageFolder(folder), 4, transform=T.Compose([T.CenterCrop(16), T.Resize(8)]), device="cpu")
+    for (image, label), (expected, number) in zip(made, plain, strict=True):
+        assert torch.equal(label, number + 1) and image.shape == expected.shape
+        assert (image.float() - expected.float()).abs().max() <= 2  # the plain one decodes the window only
+
+
+def global_python(sample):
+    random.random()
+    return sample
+
+
+def takes_names(*, image):
+    return image
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: T.PerSample(v2.RandomPerspective), TypeError, r"write PerSample\(RandomPerspective\(...\)\)"),
+        (lambda: T.PerSample(3), TypeError, "PerSample takes a function of a sample, got 3"),
+        (lambda: T.PerSample(same, form="pil"), ValueError, 'form must be "torch" or "numpy", got \'pil\''),
+        (lambda: T.PerSample(takes_names), TypeError, r"must take \(sample\) or \(sample, rand\), takes_names takes"),
+    ],
+)
+def test_wrong_functions_of_samples(wrong, error, message):
+    with pytest.raises(error, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda sample: None, r"must return the sample \(is a return missing\?\)"),
+        (lambda sample: 3, "must return a dict of image, ids, target, caption, number, got int"),
+        (lambda sample: {**sample, "target": 3}, "must return a dict of boxes, .* in target, got int"),
+        (lambda sample: {**sample, **({"odd": 1} if sample["number"] % 2 else {})}, "and 'odd' is in some only"),
+    ],
+)
+def test_wrong_results_of_samples(wrong, message):
+    with pytest.raises(Exception, match=message):
+        next(iter(make([T.PerSample(wrong)], td.PythonDataset(Bare()), shuffle=False)))
+
+
+def test_a_global_generator_that_threads_share():
+    with pytest.warns(RuntimeWarning, match="global_python draws from the global generator of random"):
+        next(iter(make([T.PerSample(global_python)], td.PythonDataset(Bare()))))

@@ -826,11 +826,6 @@ def test_what_combinations_refuse() -> None:
     for inner in (T.RandomIoUCrop(), T.SanitizeBoundingBoxes(), T.RandomCrop3d(3)):
         with pytest.raises(TypeError, match=f"RandomApply takes transforms of images, and {type(inner).__name__}"):
             T.RandomApply([inner])
-    columns = {"image": arrays(2), "mask": [image[..., 0] for image in arrays(2)]}
-    with pytest.raises(
-        ValueError, match="TrivialAugmentWide acts on images only, as in torchvision, and 'mask' lies in"
-    ):
-        loader(T.TrivialAugmentWide(), columns, kinds={"mask": "mask"})
 
 
 WRONG_VOLUMES: list[tuple[Any, dict[str, Any], str]] = [

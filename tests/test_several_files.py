@@ -367,3 +367,13 @@ def test_what_belongs_to_boxes_is_filtered_with_them() -> None:
     loader = td.DataLoader(dataset, batch_size=2, device="cpu", transform=T.SanitizeBoundingBoxes())
     _, left, labels = next(iter(loader))
     assert left.sizes.tolist() == [[1], [1]] and labels.data.tolist() == [[7], [9]]
+    pair = torch.utils.data.ConcatDataset([dataset, td.InMemoryDataset(dataset.columns, kinds={"boxes": "boxes"})])
+    joined = list(td.DataLoader(pair, batch_size=4, device="cpu", transform=T.SanitizeBoundingBoxes()))
+    assert joined[0][2].data.tolist() == [[7], [9], [7], [9]]
+
+
+def test_what_endings_say_is_not_asked(lists: Lists) -> None:
+    dataset = FileDataset({"image": lists.images, "sound": lists.sounds, "a": lists.arrays})
+    image, sound, _ = next(iter(td.DataLoader(dataset, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip())))
+    assert image.data.shape == (4, 3, 20, 30) and sound.data.dtype == torch.float32
+    assert dataset.kinds["sound"] == kinds.Audio(encoded=True)

@@ -589,7 +589,10 @@ WRONG = [
     (lambda: T.Compose([v2.Compose([v2.Resize(4)])]), "write torchdali.transforms.Compose with the same arguments"),
     (lambda: T.Compose([v2.RandomHorizontalFlip]), "write torchdali.transforms.RandomHorizontalFlip with the same arg"),
     (lambda: T.Compose([v2.ToImage()]), "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=Tr"),
-    (lambda: T.Compose([v2.Lambda(repr)]), "torchdali has no such transform: write a function f(sample, rand)"),
+    (
+        lambda: T.Compose([v2.Lambda(repr)]),
+        "torchdali has no such transform: write torchdali.transforms.PerSample.Lambda",
+    ),
 ]
 
 

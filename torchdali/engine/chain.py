@@ -124,7 +124,7 @@ def _steps(transform: Any) -> list[Any]:
         return []
     if isinstance(transform, Compose):
         return [step for inner in transform.transforms for step in _steps(inner)]
-    if isinstance(transform, (Transform, Views)):
+    if isinstance(transform, (Transform, Views, Function)):
         return [transform]
     check_transform(transform)
     return [Function(transform)]

@@ -12,6 +12,7 @@ from .. import _dali
 from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
+from .images import Each
 from .program import Argument, Program, layout_of
 from .work import Work
 
@@ -26,6 +27,7 @@ class Eager:
     Args:
         fetcher: the first stage.
         finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
+        each: calls functions of single samples, several at a time.
         sync: evaluate each operator to its end before the next (for debugging).
         inline: it runs in the caller's thread.
 
@@ -34,14 +36,14 @@ class Eager:
     """
 
     def __init__(
-        self, fetcher: Fetcher, finish: Callable[[Work], None], sync: bool = False, inline: bool = False
+        self, fetcher: Fetcher, finish: Callable[[Work], None], each: Each, sync: bool = False, inline: bool = False
     ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
         self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
         self.stream = self.session.stream
         self.kind = "gpu" if self.stream else "cpu"
-        self.program = Program(fetcher, self.kind, self.stream, inline)
+        self.program = Program(fetcher, self.kind, self.stream, inline, each)
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""

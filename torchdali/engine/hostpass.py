@@ -88,18 +88,20 @@ class HostPass:
         self.scenes = find_scenes(kinds)
         self.annotated = any(scene.annotations for scene in self.scenes.values())
 
-    def enter(self, columns: Columns, sizes: FieldSizes, partly: bool = False) -> Drawn:
+    def enter(self, columns: Columns, sizes: FieldSizes, formats: Mapping[str, str] | None = None) -> Drawn:
         """Begin with fields as they were read: boxes and points count in pixels from here on.
 
         Args:
             columns: the fields; those of objects are lists of arrays.
             sizes: of the images, and of a mask where a scene has no image.
-            partly: fields may be missing, which a function left out.
+            formats: after a function: those of boxes that a step before it has changed; fields may be missing, which it
+                left out.
 
         Raises:
             ValueError: fields of one scene differ in size, or fields of one group in their numbers of rows.
         """
-        drawn = Drawn(sizes=dict(sizes))
+        drawn = Drawn(sizes=dict(sizes), formats=dict(formats or {}))
+        partly = formats is not None
         for scene in self.scenes.values():
             if not scene.annotations:
                 continue

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Boxes, Doubt, Kind, Mask, as_kind
 from ..moves import Crop, Crop3d, Flip
+from ..ragged import Ragged
 from ..rand import Rand
 from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
+from ..transforms.per_sample import PerSample
 from .chain import Chain, flatten
 from .decode import on_host
 from .doubts import check_doubts
@@ -68,7 +70,8 @@ class Plan(Chain):
         for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:
                 raise ValueError("Decode must be the first transform")
-        if self.encoded and not (steps and isinstance(steps[0], (Decode, Function))):
+        sees_files = steps and isinstance(steps[0], (Decode, Function)) and not isinstance(steps[0], PerSample)
+        if self.encoded and not sees_files:
             steps.insert(0, Decode())
         if not self.encoded and steps and isinstance(steps[0], Decode):
             del steps[0]  # they are decoded already
@@ -131,6 +134,18 @@ class Plan(Chain):
         kind = self.kinds.get(name)
         return kind is not None and (kind.spatial or kind.group is not None)
 
+    def formats(self, chain: Chain, end: int) -> dict[str, str]:
+        """Give the formats of boxes before a step of a chain, where a step before it has changed them."""
+        none = Ragged(np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+        steps = chain.steps[:end] if chain is self else [*self.steps, *chain.steps[:end]]
+        formats: dict[str, str] = {name: kind.format for name, kind in self.kinds.items() if isinstance(kind, Boxes)}
+        for step in steps:
+            if isinstance(step, Convert) and step.acts_on == "boxes":
+                formats = {
+                    n: step.convert(none, format, np.zeros((0, 2), np.int64))[1] for n, format in formats.items()
+                }
+        return formats
+
     def _check(self, doubts: Mapping[str, Doubt]) -> None:
         """Raise where a step has nothing to act on, or the kind of a field is in doubt."""
         steps = [step for chain in self.chains for step in chain.steps]
@@ -140,6 +155,8 @@ class Plan(Chain):
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
+            if step.moves_alone and any(scene.pixels and scene.annotations for scene in self.host.scenes.values()):
+                raise ValueError(step.moves_alone)
             needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
             if needed and needed not in {kind.word for kind in self.kinds.values()}:
                 raise ValueError(

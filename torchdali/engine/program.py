@@ -17,10 +17,13 @@ from ..rand import Key, Rand, derive, shard_seed
 from ..seeding import GLOBAL, global_states, preserved, seed_all
 from ..transforms.function import Call, Function, FunctionRand, Moment, as_argument
 from ..transforms.geometry import Decode
+from ..transforms.per_sample import PerSample
 from .chain import Chain
 from .fetch import Fetcher
 from .hostpass import Drawn, Draws, FieldSizes
+from .images import Each
 from .masks import move_masks, move_outlines
+from .per_sample import SampleCalls, sample_rands
 from .plan import Plan
 from .work import Work
 
@@ -54,11 +57,13 @@ class Program:
         kind: "cpu" or "gpu".
         stream: the GPU's, in which eager operators run.
         inline: functions are called in the caller's thread, whose global random generators are used and put back.
+        each: calls functions of single samples, several at a time.
     """
 
-    def __init__(self, fetcher: Fetcher, kind: str, stream: torch.cuda.Stream | None, inline: bool) -> None:
+    def __init__(self, fetcher: Fetcher, kind: str, stream: torch.cuda.Stream | None, inline: bool, each: Each) -> None:
         self.plan, self.kind = fetcher.plan, kind
         self._fetcher, self._stream, self._inline = fetcher, stream, inline
+        self.samples = SampleCalls(fetcher.plan, fetcher.source.rebuild, each)
 
     def __call__(self, ops: _dali.Ops, sample: dict[str, Any], work: Work, feed: Feed) -> dict[str, Any]:
         """The outputs by field, as batches or nodes; errors of DALI and of functions rise.
@@ -79,7 +84,10 @@ class Program:
         if plan.functions:
             sizes = isinstance(ops, _dali.DynamicOps)  # a plan that is traced needs none
             views = plan.draw_views(
-                rand, self._begin(shared, True) if sizes else Drawn(sizes=dict.fromkeys(plan.pixels))
+                rand,
+                self._begin(shared, True, plan.formats(plan, len(plan)))
+                if sizes
+                else Drawn(sizes=dict.fromkeys(plan.pixels)),
             )
             work.views = views if sizes else []
         outputs = dict(shared)
@@ -151,7 +159,7 @@ class Program:
             values.append(draw(children[place], call))
         return values
 
-    def _begin(self, sample: Mapping[str, Any], sizes_needed: bool) -> Drawn:
+    def _begin(self, sample: Mapping[str, Any], sizes_needed: bool, formats: Mapping[str, str]) -> Drawn:
         """Where the samples stand after a function, from what it gave."""
         plan = self.plan
         sizes: FieldSizes = {
@@ -162,12 +170,12 @@ class Program:
         if not plan.host.annotated:
             return Drawn(sizes=sizes)
         annotations = {name: value for name, value in sample.items() if plan.viewed(name) and name not in plan.pixels}
-        return plan.host.enter({name: on_host(value) for name, value in annotations.items()}, sizes, partly=True)
+        return plan.host.enter({name: on_host(value) for name, value in annotations.items()}, sizes, formats)
 
     def _draw_after_function(self, chain: Chain, run: tuple[int, int], sample: dict[str, Any], rand: Rand) -> Drawn:
         """The parameters of a run of steps after a function; what lies in the pictures is moved in `sample`."""
         needed = self.plan.host.annotated or any(chain.transform(k).needs_sizes for k in range(*run))
-        drawn = self.plan.host.draw(chain, run, rand, self._begin(sample, needed))
+        drawn = self.plan.host.draw(chain, run, rand, self._begin(sample, needed, self.plan.formats(chain, run[0])))
         self._annotations(sample, drawn)
         return drawn
 
@@ -215,7 +223,12 @@ class Program:
             nullcontext() if function.traceable else _dali.default_rng(seed),
             self._watched((chain.key, k), function, seed, work),
         ):
-            sample = function(ops, sample, function_rand)
+            if isinstance(function, PerSample):
+                rands = sample_rands(chain.rand(k, rand), rand, start.epoch, work.step.number)
+                columns = {name: on_host(value) for name, value in sample.items()}
+                sample = self.samples(function, columns, rands, plan.formats(chain, k))
+            else:
+                sample = function(ops, sample, function_rand)
         if not function.traceable:
             sample = {name: self._enter(function, name, value) for name, value in sample.items()}
         sample = {**beside, **sample}
@@ -266,7 +279,7 @@ class Program:
         In another thread they can't be seeded, since the caller draws from them too.  But the caller waits while the
         first batch of a pass is made: a generator that moves then was moved by the function.
         """
-        if self._inline and not function.traceable:
+        if self._inline and not function.traceable and not isinstance(function, PerSample):
             with preserved():
                 seed_all(derive(seed, Key.GLOBAL))
                 yield

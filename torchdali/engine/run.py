@@ -89,7 +89,7 @@ class Run:
         host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, host.finish, sync=s.engine == "debug", inline=inline)
+            return Eager(fetcher, host.finish, host.each, sync=s.engine == "debug", inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy

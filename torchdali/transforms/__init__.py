@@ -11,7 +11,7 @@ from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
-from .function import traceable
+from .function import function, traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
 from .iou_crop import RandomIoUCrop
@@ -27,6 +27,7 @@ from .objects import (
     SanitizeKeyPoints,
 )
 from .pad import Pad, RandomZoomOut
+from .per_sample import PerSample
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
@@ -62,6 +63,7 @@ __all__ = [
     "Mover",
     "Normalize",
     "Pad",
+    "PerSample",
     "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
@@ -99,6 +101,7 @@ __all__ = [
     "Transform",
     "TrivialAugmentWide",
     "Views",
+    "function",
     "rand_augment_transform",
     "traceable",
 ]

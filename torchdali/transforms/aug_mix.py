@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..moves import Move, Sizes
+from ..moves import Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
 from .base import Params, is_integer, is_number
@@ -96,8 +96,9 @@ class AugMix(Operations):
     def dali_params(self, params: Params) -> list[str]:
         return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
 
-    def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
-        raise ValueError(
+    @property
+    def moves_alone(self) -> str:
+        return (
             "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
             "TrivialAugmentWide for samples with masks, boxes or points"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Generator
 
 from ..errors import TransformError
+from ..kinds import AnyKind, Kind, as_kind
 from ..rand import Key, Rand, derive, name_key
 
 if TYPE_CHECKING:
@@ -20,6 +21,44 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 Sample = dict[str, Any]
+
+
+def check_adds(adds: Mapping[str, AnyKind] | None) -> dict[str, Kind]:
+    """Make the kinds of the fields that a function adds.
+
+    Raises:
+        ValueError: a kind that is none, or files.
+    """
+    kinds = {name: as_kind(kind, "adds") for name, kind in (adds or {}).items()}
+    if encoded := [name for name, kind in kinds.items() if kind.encoded]:
+        raise ValueError(f"adds must hold kinds of decoded values, got files for {encoded[0]!r}: decode them in it")
+    return kinds
+
+
+def function(
+    *, adds: Mapping[str, AnyKind] | None = None, keeps_size: bool = False, traceable: bool = False
+) -> Callable[[F], F]:
+    """Say what a function over batches does, as a decorator: `@T.function(adds={"depth": kinds.Image()})`.
+
+    Args:
+        adds: the kinds of fields that it adds to every batch: the transforms after it move them, and they leave as
+            their kinds do.  A field that is not named is an array, or a list of objects.
+        keeps_size: images leave it with the sizes that they had: transforms after it that need sizes can be traced.
+        traceable: as `traceable` says.
+
+    Raises:
+        ValueError: a kind that is none, or files, which must be decoded before.
+    """
+    kinds = check_adds(adds)
+
+    def mark(function: F) -> F:
+        function.__torchdali_adds__ = kinds  # type: ignore[attr-defined]
+        function.__torchdali_keeps_size__ = keeps_size  # type: ignore[attr-defined]
+        if traceable:
+            function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 def traceable(function: F) -> F:
@@ -224,6 +263,8 @@ class Function:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.traceable: bool = getattr(function, "__torchdali_traceable__", False)
+        self.adds: dict[str, Kind] = getattr(function, "__torchdali_adds__", {})
+        self.keeps_size: bool = getattr(function, "__torchdali_keeps_size__", False)
         arguments = ("sample", "rand", "ops") if self.traceable else ("sample", "rand")
         try:
             signature = inspect.signature(function)
@@ -267,6 +308,8 @@ class Function:
             raise TransformError(
                 f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
             )
+        if missing := [name for name in self.adds if name not in result]:
+            raise TransformError(f"the transform {self.name} must return {missing[0]!r}, which its adds= names")
         for field, value in result.items():
             host = not self.traceable and (
                 isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
