@@ -86,6 +86,7 @@ EXAMPLES = {
 }
 """By exported name."""
 NO_TRANSFORMS = {
+<<<<<<< HEAD
     "CutMix",
     "Lambda",
     "MixUp",
@@ -96,6 +97,10 @@ NO_TRANSFORMS = {
     "PerSample",
     "function",
     "traceable",
+=======
+    *("CutMix", "Lambda", "MixUp", "Mover", "PerSample", "Transform", "Views"),
+    *("function", "rand_augment_transform", "traceable"),
+>>>>>>> pixels
 }
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI
