@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Boxes, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
 from ..moves import Crop, Crop3d, Flip
 from ..ragged import Ragged
 from ..rand import Rand
@@ -17,10 +17,12 @@ from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
+from ..transforms.sound import SoundStep
 from .chain import Chain, flatten
 from .decode import on_host
 from .doubts import check_doubts
 from .hostpass import Drawn, HostPass
+from .sounds import check_sounds, leaves_uniform
 from .uniformity import Uniformity
 
 
@@ -91,7 +93,9 @@ class Plan(Chain):
         self.any_functions = any(chain.functions for chain in self.chains)
         # A function sees everything that DALI can hold.
         others = [
-            name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels
+            name
+            for name, kind in self.kinds.items()
+            if (kind.held in ("array", "number") or name in self.decoded) and name not in self.pixels
         ]
         others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
         on_dali = any(chain.split for chain in self.chains)
@@ -130,8 +134,13 @@ class Plan(Chain):
         return values if self.named_views else list(values.values())
 
     def viewed(self, name: str) -> bool:
-        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects."""
+        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects.
+
+        Sound has one where the views transform it.
+        """
         kind = self.kinds.get(name)
+        if isinstance(kind, Audio) and any(view.sounds for view in self.views):
+            return True
         return kind is not None and (kind.spatial or kind.group is not None)
 
     def formats(self, chain: Chain, end: int) -> dict[str, str]:
@@ -168,7 +177,8 @@ class Plan(Chain):
                 hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
         self._check_volumes()
-        acts = any(not isinstance(step, (Function, Decode)) for step in steps)
+        check_sounds(self.chains, self.kinds)
+        acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
 
@@ -220,7 +230,7 @@ class Plan(Chain):
         sources = {
             name: kind.ragged is False if kind.ragged is not None else uniform(name)
             for name, kind in self.kinds.items()
-            if kind.held == "array" or kind.spatial
+            if kind.held == "array" or kind.spatial or name in self.decoded
         }
         known: dict[str, bool | None] = {}
         for name, of_source in sources.items():
@@ -245,6 +255,8 @@ class Plan(Chain):
     def _leaves(self, name: str, uniform: bool | None, chain: Chain, end: int | None = None) -> bool | None:
         """Whether a field leaves steps of a chain with one shape."""
         kind = self.kinds[name]
+        if isinstance(kind, Audio):
+            return leaves_uniform(chain.steps[:end], uniform)
         moved = kind.spatial and kind.word not in ("boxes", "points") and not (kind.group and isinstance(kind, Mask))
         for step in chain.steps[:end]:
             if isinstance(step, Function):
