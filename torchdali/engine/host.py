@@ -41,7 +41,7 @@ class HostStage:
         memory_format: torch.memory_format | None,
     ) -> None:
         self.plan, self.fetcher = fetcher.plan, fetcher
-        self._make = Finisher(fetcher.plan, device, padding, memory_format, fetcher.max_pixels, self.each)
+        self._make = Finisher(fetcher.plan, device, padding, memory_format, fetcher.max_pixels, self.each, fetcher.rand)
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
         self._threads: ThreadPoolExecutor | None = None

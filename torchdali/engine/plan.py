@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Boxes, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
 from ..moves import Crop, Crop3d, Flip
 from ..ragged import Ragged
 from ..rand import Rand
@@ -17,10 +17,12 @@ from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
+from ..transforms.sound import SoundStep
 from .chain import Chain, flatten
 from .decode import on_host
 from .doubts import check_doubts
 from .hostpass import Drawn, HostPass
+from .sounds import check_sounds, leaves_uniform
 from .uniformity import Uniformity
 
 
@@ -94,6 +96,7 @@ class Plan(Chain):
         self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
+<<<<<<< HEAD
         # A function sees everything: what DALI can hold as batches, the rest as lists.
         read = {name: self.kinds[name] for name in self.read}
         pixels = [name for name in self.pixels if name in read]
@@ -102,6 +105,20 @@ class Plan(Chain):
         self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
         objects = [name for name, kind in read.items() if kind.held == "object"]
         self.beside = objects if self.any_functions else []
+=======
+        # A function sees everything that DALI can hold.
+        others = [
+            name
+            for name, kind in self.kinds.items()
+            if (kind.held in ("array", "number") or name in self.decoded) and name not in self.pixels
+        ]
+        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
+        on_dali = any(chain.split for chain in self.chains)
+        self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        seen = {*self.inputs, *self.pixels}
+        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
+        self.beside = self.beside if self.any_functions else []
+>>>>>>> media
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -133,9 +150,18 @@ class Plan(Chain):
         return values if self.named_views else list(values.values())
 
     def viewed(self, name: str) -> bool:
-        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects."""
+        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects.
+
+        Sound has one where the views transform it.
+        """
         kind = self.kinds.get(name)
+<<<<<<< HEAD
         return kind is not None and (kind.spatial or kind.group is not None or name in self.in_views)
+=======
+        if isinstance(kind, Audio) and any(view.sounds for view in self.views):
+            return True
+        return kind is not None and (kind.spatial or kind.group is not None)
+>>>>>>> media
 
     def formats(self, chain: Chain, end: int) -> dict[str, str]:
         """Give the formats of boxes before a step of a chain, where a step before it has changed them."""
@@ -171,7 +197,8 @@ class Plan(Chain):
                 hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
         self._check_volumes()
-        acts = any(not isinstance(step, (Function, Decode)) for step in steps)
+        check_sounds(self.chains, self.kinds)
+        acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
 
@@ -224,7 +251,7 @@ class Plan(Chain):
         sources = {
             name: kind.ragged is False if kind.ragged is not None else None if name in self.added else uniform(name)
             for name, kind in self.kinds.items()
-            if kind.held == "array" or kind.spatial
+            if kind.held == "array" or kind.spatial or name in self.decoded
         }
         known: dict[str, bool | None] = {}
         for name, of_source in sources.items():
@@ -249,6 +276,8 @@ class Plan(Chain):
     def _leaves(self, name: str, uniform: bool | None, chain: Chain, end: int | None = None) -> bool | None:
         """Whether a field leaves steps of a chain with one shape."""
         kind = self.kinds[name]
+        if isinstance(kind, Audio):
+            return leaves_uniform(chain.steps[:end], uniform)
         moved = kind.spatial and kind.word not in ("boxes", "points") and not (kind.group and isinstance(kind, Mask))
         for step in chain.steps[:end]:
             if isinstance(step, Function):

@@ -1,6 +1,7 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
 from .affine import RandomAffine, RandomRotation
+from .audio import AddNoise, CenterTimeCrop, RandomTimeCrop, TimeShift, TrimSilence
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Compose, Mover, Transform
@@ -32,6 +33,8 @@ from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .sound import SoundStep
+from .spectrogram import MFCC, FrequencyMasking, MelSpectrogram, Spectrogram, TimeMasking, ToDecibels
 from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
@@ -39,11 +42,14 @@ from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
     "JPEG",
+    "MFCC",
     "RGB",
+    "AddNoise",
     "AugMix",
     "AutoAugment",
     "CenterCrop",
     "CenterCrop3d",
+    "CenterTimeCrop",
     "ClampBoundingBoxes",
     "ClampKeyPoints",
     "ColorJitter",
@@ -53,12 +59,14 @@ __all__ = [
     "Decode",
     "ElasticTransform",
     "FiveCrop",
+    "FrequencyMasking",
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridMask",
     "Identity",
     "Lambda",
+    "MelSpectrogram",
     "MixUp",
     "Mover",
     "Normalize",
@@ -89,16 +97,23 @@ __all__ = [
     "RandomRotation",
     "RandomShortestSize",
     "RandomSolarize",
+    "RandomTimeCrop",
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
     "SanitizeBoundingBoxes",
     "SanitizeKeyPoints",
     "ScaleJitter",
+    "SoundStep",
+    "Spectrogram",
     "TenCrop",
+    "TimeMasking",
+    "TimeShift",
     "TimmRandAugment",
+    "ToDecibels",
     "ToDtype",
     "Transform",
+    "TrimSilence",
     "TrivialAugmentWide",
     "Views",
     "function",

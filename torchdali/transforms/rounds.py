@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..moves import Crop, Move, Resize, Sizes, spread
 from ..rand import Key, Rand
 from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform
+from .sound import SoundStep
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
-        elif isinstance(transform, (Filter, Convert)) or (
+        elif isinstance(transform, (Filter, Convert, SoundStep)) or (
             isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
         ):
             raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
