@@ -1103,8 +1103,8 @@ def test_a_state_of_an_older_version(key, files):
         (line,) = str(error.value).split("\n")[1:]
         assert line.strip().startswith(f"version: expected {VERSION}, got {old['version']}, ")
         assert line.endswith(
-            ": finish the run with the release that it was begun with, or write load_state_dict(state, strict=False) to "
-            "go on from its position with other augmentations"
+            ": finish the run with the release that it was begun with, or write load_state_dict(state, strict=False) "
+            "to go on from its position with other augmentations"
         )
         loader.load_state_dict(old, strict=False)
         now = loader.state_dict()

@@ -86,21 +86,8 @@ EXAMPLES = {
 }
 """By exported name."""
 NO_TRANSFORMS = {
-<<<<<<< HEAD
-    "CutMix",
-    "Lambda",
-    "MixUp",
-    "Mover",
-    "rand_augment_transform",
-    "Views",
-    "Transform",
-    "PerSample",
-    "function",
-    "traceable",
-=======
     *("CutMix", "Lambda", "MixUp", "Mover", "PerSample", "Transform", "Views"),
     *("function", "rand_augment_transform", "traceable"),
->>>>>>> pixels
 }
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI

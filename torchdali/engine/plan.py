@@ -96,29 +96,18 @@ class Plan(Chain):
         self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
-<<<<<<< HEAD
         # A function sees everything: what DALI can hold as batches, the rest as lists.
         read = {name: self.kinds[name] for name in self.read}
         pixels = [name for name in self.pixels if name in read]
-        others = [name for name, kind in read.items() if kind.held in ("array", "number") and name not in pixels]
-        others += [name for name, kind in read.items() if isinstance(kind, Mask) and kind.encoded]
-        self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
-        objects = [name for name, kind in read.items() if kind.held == "object"]
-        self.beside = objects if self.any_functions else []
-=======
-        # A function sees everything that DALI can hold.
         others = [
             name
-            for name, kind in self.kinds.items()
-            if (kind.held in ("array", "number") or name in self.decoded) and name not in self.pixels
+            for name, kind in read.items()
+            if (kind.held in ("array", "number") or name in self.decoded) and name not in pixels
         ]
-        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
-        on_dali = any(chain.split for chain in self.chains)
-        self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
-        seen = {*self.inputs, *self.pixels}
-        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
-        self.beside = self.beside if self.any_functions else []
->>>>>>> media
+        others += [name for name, kind in read.items() if isinstance(kind, Mask) and kind.encoded]
+        self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
+        objects = [name for name, kind in read.items() if kind.held == "object" and name not in self.inputs]
+        self.beside = objects if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -155,13 +144,9 @@ class Plan(Chain):
         Sound has one where the views transform it.
         """
         kind = self.kinds.get(name)
-<<<<<<< HEAD
-        return kind is not None and (kind.spatial or kind.group is not None or name in self.in_views)
-=======
         if isinstance(kind, Audio) and any(view.sounds for view in self.views):
             return True
-        return kind is not None and (kind.spatial or kind.group is not None)
->>>>>>> media
+        return kind is not None and (kind.spatial or kind.group is not None or name in self.in_views)
 
     def formats(self, chain: Chain, end: int) -> dict[str, str]:
         """Give the formats of boxes before a step of a chain, where a step before it has changed them."""
