@@ -96,6 +96,7 @@ def test_a_transform_that_always_raises_is_an_error_for_each_batch(
 # Ctrl-C
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a finalizer Python drops it
 @pytest.mark.parametrize("engine, prefetch", ENGINES)
 def test_ctrl_c_at_any_moment(engine: str, prefetch: int, make: Make, trial: Trial) -> None:
     """The pass goes on, or a new one does from its state; each batch is the one of its place."""
