@@ -51,7 +51,7 @@ class OptimConfig:
     lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 1e-4
-    warmup_steps: PositiveInt = 500
+    warmup_steps: int = 500
     clip: float = 10.0  # the norm of all gradients together
 
 

@@ -279,6 +279,62 @@ def test_a_sample_in_any_company():
             assert torch.equal(transform.transform_host(image, **one), transform.transform_host(image, **other))
 
 
+# timm's notation
+
+
+def test_timms_notation():
+    made = T.rand_augment_transform
+    assert made("rand-m9-mstd0.5-inc1") == T.TimmRandAugment(9, magnitude_std=0.5, increasing=True)
+    assert made("rand") == T.TimmRandAugment()
+    assert made("rand-n3-p0.7-m7-mmax20-inc0") == T.TimmRandAugment(7, 3, 0.7, magnitude_max=20)
+    assert made("rand-m9-mstd101").magnitude_std == float("inf")
+    hparams = {"img_mean": (124, 116, 104), "translate_const": 100, "interpolation": "nearest", "magnitude_std": 1.0}
+    expected = T.TimmRandAugment(9, magnitude_std=1.0, interpolation="nearest", fill=(124, 116, 104))
+    assert made("rand-m9", hparams) == expected
+    for wrong, message in (
+        ("augmix-m3", 'config_str must begin with "rand"'),
+        ("rand-m9-w0", "'w0' of 'rand-m9-w0' is none of m9, n2"),
+        ("rand-mm", "'mm' of 'rand-mm' is none of m9"),
+        ("rand-p2", r"p must be in \[0, 1\], got 2.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made(wrong)
+
+
+def strengths_of(transform):
+    params = drawn(transform, (100, 200))
+    found = {}
+    for own in rows(params):
+        for name, strength in operations(transform, own):
+            found.setdefault(name, []).append(strength)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def test_timms_strengths():
+    """Those of timm's level functions, at strength 9 of 10."""
+    found = strengths_of(T.rand_augment_transform("rand-m9-inc1"))
+    assert_frequencies(
+        [len(found[name]) for name in sorted(found)], [14 + 1 if name == "Identity" else 1 for name in sorted(found)]
+    )
+    exact = {
+        "Rotate": 27, "ShearX": 0.27, "ShearY": 0.27, "TranslateX": 0.9 * 0.45 * 200, "TranslateY": 0.9 * 0.45 * 100,
+        "Color": 0.81, "Contrast": 0.81, "Brightness": 0.81, "Sharpness": 0.81,
+    }  # fmt: skip
+    for name, value in exact.items():
+        assert np.allclose(np.abs(found[name]), value) and {-1, 1} == set(np.sign(found[name])), name
+    for name, value in {"Posterize": 1, "Solarize": (256 - 230 - 0.5) / 255, "SolarizeAdd": 99}.items():
+        assert np.allclose(found[name], value), name
+    plain = strengths_of(T.rand_augment_transform("rand-m5-p1"))
+    assert "Identity" not in plain
+    for name, value in {"Color": 0.0, "Posterize": 2, "Solarize": (128 - 0.5) / 255, "SolarizeAdd": 55}.items():
+        assert np.allclose(plain[name], value), name
+    spread = np.abs(strengths_of(T.rand_augment_transform("rand-m9-mstd2-p1"))["Rotate"]) / 30 * 10
+    assert spread.max() == 10 and 0.2 < (spread == 10).mean() < 0.42
+    assert 1.2 < spread[spread < 10].std() < 1.7  # of two thirds of a normal distribution
+    even = np.abs(strengths_of(T.rand_augment_transform("rand-m8-mstd101-p1"))["Rotate"]) / 30 * 10
+    assert stats.kstest(even, stats.uniform(0, 8).cdf).pvalue > 1e-6
+
+
 # In DALI: equal in all engines, and near to torchvision
 
 
@@ -389,6 +445,9 @@ def in_dali(transform, arrays, params):
         (lambda: T.RandAugment(interpolation="bicubic"), 'interpolation must be "nearest" or "bilinear"'),
         (lambda: T.RandAugment(fill="red"), "fill must be a number or one for each channel, got 'red'"),
         (lambda: T.TrivialAugmentWide(1), "num_magnitude_bins must be an integer of at least 2, got 1"),
+        (lambda: T.Lambda(lambda image: image), "Lambda takes a function f(sample, rand) of a batch"),
+        (lambda: T.Lambda(lambda s, r: s, torch.Tensor), "Lambda takes no types, since a function here gets all"),
+        (lambda: T.Lambda(7), "Lambda takes a function f(sample, rand), got 7"),
         (lambda: T.AugMix(11), "severity must be an integer from 1 to 10, got 11"),
         (lambda: T.AugMix(mixture_width=0), "mixture_width must be a positive integer, got 0"),
         (lambda: T.AugMix(alpha=0), "alpha must be positive, got 0"),
@@ -405,3 +464,76 @@ def test_floats_are_refused():
     for last in ([], [through]):
         with pytest.raises(Exception, match=r"RandAugment changes uint8 images, got torch.float32: put it before"):
             images_of(T.Compose([T.ToDtype(torch.float32), T.RandAugment(), *last]), arrays)
+
+
+# What lies in the pictures
+
+
+class Moving(T.TrivialAugmentWide):
+    """Without the operations that change values."""
+
+    def operations(self, rand, sizes):
+        found = super().operations(rand, sizes)
+        kept = [name if name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY") else "Identity"
+                for name in found.names[:, 0]]  # fmt: skip
+        return found._replace(names=np.array(kept)[:, None])
+
+
+COMBINED = [
+    T.RandomApply([T.RandomHorizontalFlip(1.0), T.CenterCrop((20, 30))], 0.5),
+    T.RandomChoice([T.RandomVerticalFlip(1.0), T.RandomCrop(24), T.Compose([T.RandomCrop(30), T.CenterCrop(15)])]),
+    T.RandomOrder([T.RandomCrop(26), T.RandomHorizontalFlip(), T.CenterCrop((30, 31))]),
+    T.RandomApply([T.RandomChoice([T.RandomVerticalFlip(1.0), T.RandomApply([T.RandomCrop(20)], 0.5)])], 0.8),
+    Moving(),
+]
+
+
+@pytest.mark.parametrize("transform", COMBINED, ids=repr)
+@pytest.mark.parametrize("last", [[], [through]], ids=["host", "dali"])
+def test_masks_and_boxes_move_along(transform, last):
+    """A mask that is the image's first channel stays it; and boxes around marked pixels stay around them."""
+    rng = np.random.default_rng(0)
+    images = [rng.integers(1, 256, (34 + i % 3, 41, 3), dtype=np.uint8) for i in range(24)]
+    boxes = [np.array([[10, 12, 20, 24]], np.float32)] * 24
+    dataset = td.InMemoryDataset(image=images, mask=[image[..., 0].copy() for image in images], boxes=boxes)
+    found = []
+    for engine in ("eager", "debug"):
+        loader = td.DataLoader(
+            dataset, 6, transform=T.Compose([transform, *last]), device="cpu", num_threads=1, engine=engine, seed=2,
+            kinds={"mask": "mask", "boxes": "boxes"},
+        )  # fmt: skip
+        found.append([])
+        for images_, masks, boxes_ in loader:
+            assert isinstance(images_, td.Padded) == isinstance(masks, td.Padded)
+            data, mask = (value.data if isinstance(value, td.Padded) else value for value in (images_, masks))
+            differing = (data[:, 0] != mask).float().mean((1, 2))
+            # DALI's nearest neighbour may be the other one of two.
+            assert differing.max() <= (0.01 if isinstance(transform, Moving) and last else 0)
+            found[-1] += [data, mask, boxes_.data]
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    assert len({tuple(box.ravel().tolist()) for box in found[0][2::3]}) > 1
+
+
+def test_aug_mix_has_no_place_for_masks():
+    dataset = td.InMemoryDataset(image=np.zeros((2, 8, 8, 3), np.uint8), mask=np.zeros((2, 8, 8), np.uint8))
+    kinds = {"mask": "mask"}
+    with pytest.raises(Exception, match="AugMix mixes an image with moved ones"):
+        list(td.DataLoader(dataset, 2, transform=T.AugMix(), device="cpu", prefetch_factor=0, kinds=kinds))
+
+
+def test_sizes_after_combinations():
+    same = T.RandomChoice([T.RandomCrop(8), T.Compose([T.Resize(20), T.CenterCrop(8)])])
+    assert same.fixes_size and not same.varies_size
+    for varied in (T.RandomChoice([T.RandomCrop(8), T.CenterCrop(9)]), T.RandomApply([T.RandomCrop(8)], 0.5)):
+        assert varied.varies_size and not varied.fixes_size
+    for neither in (T.RandomApply([T.RandomHorizontalFlip(), T.RandomInvert()]), T.RandAugment()):
+        assert not neither.varies_size and not neither.fixes_size
+    assert T.RandomApply([T.RandomCrop(8)], 1.0).fixes_size
+
+
+def test_a_lambda_is_its_function():
+    def function(sample, rand):
+        return sample
+
+    assert T.Lambda(function) is function and T.Lambda(through) is through

@@ -23,7 +23,7 @@ from torchdali.forms.volume import move_volume
 from torchdali.moves import Crop, fill_of
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
-from torchdali.testing import assert_same_stream
+from torchdali.testing import assert_resumes_exactly, assert_same_stream
 from torchdali.transforms.base import Mover
 
 BATCH = 16
@@ -826,11 +826,6 @@ def test_what_combinations_refuse() -> None:
     for inner in (T.RandomIoUCrop(), T.SanitizeBoundingBoxes(), T.RandomCrop3d(3)):
         with pytest.raises(TypeError, match=f"RandomApply takes transforms of images, and {type(inner).__name__}"):
             T.RandomApply([inner])
-    columns = {"image": arrays(2), "mask": [image[..., 0] for image in arrays(2)]}
-    with pytest.raises(
-        ValueError, match="TrivialAugmentWide acts on images only, as in torchvision, and 'mask' lies in"
-    ):
-        loader(T.TrivialAugmentWide(), columns, kinds={"mask": "mask"})
 
 
 WRONG_VOLUMES: list[tuple[Any, dict[str, Any], str]] = [
@@ -901,6 +896,13 @@ def test_detections_chain() -> None:
         return td.DataLoader(Scenes(), transform=transform, **arguments)
 
     assert_same_stream(make, lambda: make(engine="pipeline"), lambda: make(engine="debug"), epochs=2)
+    assert_same_stream(
+        make,
+        lambda: make(batch_size=5),
+        lambda: [make(batch_size=1, rank=rank, world_size=2) for rank in range(2)],
+        steps=False,
+    )
+    assert_resumes_exactly(make, epochs=1)
     total = 0
     for batch in make():
         for image, boxes, labels, masks in zip(
@@ -913,3 +915,19 @@ def test_detections_chain() -> None:
                 edges = [across[0], down[0], across[-1] + 1, down[-1] + 1]
                 assert np.allclose(edges, [x - width / 2, y - height / 2, x + width / 2, y + height / 2], atol=2.5)
     assert total > 5
+
+
+def test_views_crop_around_their_own_objects() -> None:
+    """Each view draws its window, and keeps the objects in it."""
+    views = T.Views([[T.RandomIoUCrop(), T.SanitizeBoundingBoxes()]] * 2)
+    differ = 0
+    for batch in td.DataLoader(Scenes(), batch_size=1, seed=3, device="cpu", num_threads=1, transform=views):
+        for image, boxes, labels, masks in zip(
+            *(batch[key] for key in ("image", "boxes", "labels", "masks")), strict=True
+        ):
+            assert len(boxes.unbind()[0]) == len(labels.unbind()[0]) == len(masks.unbind()[0])
+            size = image.unbind()[0].shape[1:]
+            assert masks.unbind()[0].shape[1:] == size
+            assert (boxes.unbind()[0][:, 2:] <= torch.tensor([size[1], size[0]])).all()
+        differ += batch["image"][0].data.shape != batch["image"][1].data.shape
+    assert differ

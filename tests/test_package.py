@@ -26,7 +26,7 @@ GROUPS = {
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
-    "source": "batch_function options source samples collate buffers prefetch watchdog listeners",
+    "source": "batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.*",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -61,6 +62,43 @@ def test_a_killed_training_goes_on(digits, tmp_path):
         assert sorted([i for pair in both for i in pair]) == sorted(step["indices"])
     results = [json.loads((out / "result.json").read_text()) for out in (whole, two)]
     assert results[0]["steps"] == results[1]["steps"] == len(steps) and results[1]["accuracy"] > 0.3
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of data by recipe; small ones, as the scripts make them."""
+    shapes, sums, folders = (tmp_path_factory.mktemp(name) for name in ("shapes", "sums", "folders"))
+    finish(start("scripts/make_shapes.py", "--out", shapes, "--train=24", "--val=6", preload=["PIL.ImageDraw"]))
+    finish(start("scripts/make_sums.py", "--out", sums, "--train=150", "--val=30"))
+    for split in ("train", "val"):
+        make_image_folder(folders / split, classes=2, per_class=24)
+    return {"detection": shapes, "segmentation": shapes, "simclr": folders, "language_model": sums}
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("recipe", ["detection", "segmentation", "simclr", "language_model"])
+def test_every_kind_of_training_goes_on_after_a_kill(made, tmp_path, recipe):
+    """To the same weights, bit for bit; and on two processes to the same step."""
+
+    def begin_it(name: str, *options: str, processes: int | None = None) -> Program:
+        return start(
+            f"recipes/{recipe}.py", "--config", f"configs/{recipe}/tiny.yaml", f"--data.root={made[recipe]}",
+            f"--train.output={tmp_path / name}", "--train.device=cpu", *options,
+            processes=processes, preload=[*NEEDED, *IMPORTS.get(recipe, ())],
+        )  # fmt: skip
+
+    uninterrupted = begin_it("whole")
+    finish(begin_it("killed", "--train.kill_at_step=11"), -signal.SIGKILL)  # saved at step 9
+    assert torch.load(tmp_path / "killed" / "checkpoint.pt", weights_only=True)["step"] == 9
+    shutil.copytree(tmp_path / "killed", tmp_path / "two")
+    for job in (begin_it("killed"), begin_it("two", processes=2), uninterrupted):
+        finish(job)
+    one, other = (torch.load(tmp_path / name / "weights.pt", weights_only=True) for name in ("whole", "killed"))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "killed", "two")]
+    assert results[0] == results[1] and results[0]["steps"] == results[2]["steps"] > 11
+    assert all(math.isfinite(value) for result in results for value in result.values())
 
 
 @pytest.mark.processes
@@ -127,6 +165,10 @@ ON_CPU = {
         "--output={out}", "--trainer.accelerator=cpu", "--trainer.devices=1", "--trainer.strategy=auto",
         "--trainer.logger=false",
     ],
+    **{
+        recipe: [*SMALL, "--data.root={made}", "--train.output={out}", "--train.device=cpu"]
+        for recipe in ("detection", "segmentation", "simclr", "language_model")
+    },
     "migrate_from_pipeline": [
         "--data.root={digits}", "--data.image_size=10", "--data.resize=12", "--run.output={out}", "--run.device=cpu",
     ],
@@ -149,6 +191,7 @@ def vision_transformer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 IMPORTS = {
     "accelerate_loop": ["accelerate"],
+    "detection": ["pycocotools.cocoeval"],
     "hf_trainer": ["accelerate", "transformers.trainer"],
     "lightning_module": ["torchdali.lightning"],
 }
@@ -160,14 +203,14 @@ IMPORTS = {
     [config for config in CONFIGS if config.stem != RUN_TO_THE_END],
     ids=lambda path: "-".join(path.with_suffix("").parts[-2:]),
 )
-def test_every_config_is_built(digits, vision_transformer, tmp_path, config):
+def test_every_config_is_built(digits, made, vision_transformer, tmp_path, config):
     """It builds its datasets, loaders, model and optimizer, and takes one step; there the process dies."""
     recipe = config.parent.name
     stop = {"lightning_module": ["--kill_at_step=1"], "migrate_from_pipeline": []}
     options = [*ON_CPU[recipe], *stop.get(recipe, ["--train.kill_at_step=1"])]
     if "google/vit" in config.read_text():
         options.append(f"--train.model={vision_transformer}")
-    options = [option.format(digits=digits, out=tmp_path / "run") for option in options]
+    options = [option.format(digits=digits, made=made.get(recipe), out=tmp_path / "run") for option in options]
     preload = [*NEEDED, *IMPORTS.get(recipe, ())]
     compares = recipe == "migrate_from_pipeline"
     program = start(f"recipes/{recipe}.py", "--config", config, *options, preload=preload)

@@ -128,6 +128,9 @@ def test_other_kinds_are_told(lists: Lists, tmp_path: Path) -> None:
     picture = FileDataset({"x": [tmp_path / "pixels.npy"]}, kinds={"x": "image"})
     assert picture.kinds == {"x": kinds.IMAGE}
     assert torch.equal(picture[0][0], torch.from_numpy(pixels_of(0)).permute(2, 0, 1))
+    for labels in ([[[1, 2, 3, 4]], []] * 5 + [[]], [np.ones((i % 3, 4), np.float32) for i in range(N)]):
+        boxes = FileDataset(lists.images, labels, kinds={"label": kinds.Boxes("xywh")})
+        assert boxes.kinds["label"] == kinds.Boxes("xywh") and read(boxes, 1)["label"][0].shape[1:] == (4,)
     assert FileDataset({"label": lists.texts}).kinds == {"label": kinds.OBJECT}
     assert FileDataset(lists.images, kinds={"image": kinds.Image(exif=True)}).kinds["image"].exif is True
     with pytest.raises(ValueError, match=r"ending 'xyz' does not say .* \('x': .*0\.xyz\): write kinds={'x': \.\.\.}"):
@@ -367,3 +370,13 @@ def test_what_belongs_to_boxes_is_filtered_with_them() -> None:
     loader = td.DataLoader(dataset, batch_size=2, device="cpu", transform=T.SanitizeBoundingBoxes())
     _, left, labels = next(iter(loader))
     assert left.sizes.tolist() == [[1], [1]] and labels.data.tolist() == [[7], [9]]
+    pair = torch.utils.data.ConcatDataset([dataset, td.InMemoryDataset(dataset.columns, kinds={"boxes": "boxes"})])
+    joined = list(td.DataLoader(pair, batch_size=4, device="cpu", transform=T.SanitizeBoundingBoxes()))
+    assert joined[0][2].data.tolist() == [[7], [9], [7], [9]]
+
+
+def test_what_endings_say_is_not_asked(lists: Lists) -> None:
+    dataset = FileDataset({"image": lists.images, "sound": lists.sounds, "a": lists.arrays})
+    image, sound, _ = next(iter(td.DataLoader(dataset, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip())))
+    assert image.data.shape == (4, 3, 20, 30) and sound.data.dtype == torch.float32
+    assert dataset.kinds["sound"] == kinds.Audio(encoded=True)

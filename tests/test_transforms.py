@@ -35,6 +35,10 @@ EXAMPLES = {
         T.RandomChoice([T.Compose([T.Resize(30), T.RandomVerticalFlip()]), T.GaussianBlur(5), T.CenterCrop(40)]),
     ],
     "RandomOrder": [T.RandomOrder([T.RandomErasing(1.0), T.RandomSolarize(99), T.RandomHorizontalFlip()])],
+    "TimmRandAugment": [
+        T.rand_augment_transform("rand-m9-mstd0.5-inc1"),
+        T.TimmRandAugment(6, 1, 0.9, interpolation=0),
+    ],
     "TrivialAugmentWide": [T.TrivialAugmentWide(), T.TrivialAugmentWide(11, fill=(1, 200, 3))],
     "CenterCrop": [T.CenterCrop(64), T.CenterCrop((130, 500))],
     "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(contrast=(0.2, 3)), T.ColorJitter()],
@@ -81,13 +85,20 @@ EXAMPLES = {
     "ToDtype": [T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.float16, True), T.ToDtype(torch.float64)],
 }
 """By exported name."""
-NO_TRANSFORMS = {"CutMix", "MixUp", "Mover", "Views", "Transform", "traceable"}
+NO_TRANSFORMS = {
+    *("CutMix", "Lambda", "MixUp", "Mover", "PerSample", "Transform", "Views"),
+    *("function", "rand_augment_transform", "traceable"),
+}
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images
     *("SanitizeBoundingBoxes", "SanitizeKeyPoints"),
     *("FiveCrop", "TenCrop"),  # give several images
     *("CenterCrop3d", "RandomCrop3d", "RandomDepthFlip"),  # move volumes
+}
+IN_TEST_SOUNDS = {
+    *("AddNoise", "CenterTimeCrop", "RandomTimeCrop", "SoundStep", "TimeShift", "TrimSilence"),
+    *("FrequencyMasking", "MFCC", "MelSpectrogram", "Spectrogram", "TimeMasking", "ToDecibels"),
 }
 
 cases = pytest.mark.parametrize("transform", [case for several in EXAMPLES.values() for case in several], ids=repr)
@@ -168,7 +179,7 @@ def draw(height, width, channels=3, seed=0):
 
 
 def test_every_export_has_its_examples():
-    assert set(EXAMPLES) | NO_TRANSFORMS | IN_TEST_MOVERS == set(T.__all__)
+    assert set(EXAMPLES) | NO_TRANSFORMS | IN_TEST_MOVERS | IN_TEST_SOUNDS == set(T.__all__)
     for name, several in EXAMPLES.items():
         assert several and all(type(case) is getattr(T, name) for case in several)
 
@@ -484,7 +495,7 @@ def test_what_the_first_image_shows(transform, message):
 # Arguments
 
 
-@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask"}))
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask", "TimmRandAugment"}))
 def test_arguments_are_torchvisions(name):
     """Names, order and defaults."""
     ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (T, v2))
@@ -585,7 +596,10 @@ WRONG = [
     (lambda: T.Compose([v2.Compose([v2.Resize(4)])]), "write torchdali.transforms.Compose with the same arguments"),
     (lambda: T.Compose([v2.RandomHorizontalFlip]), "write torchdali.transforms.RandomHorizontalFlip with the same arg"),
     (lambda: T.Compose([v2.ToImage()]), "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=Tr"),
-    (lambda: T.Compose([v2.Lambda(repr)]), "torchdali has no such transform: write a function f(sample, rand)"),
+    (
+        lambda: T.Compose([v2.Lambda(repr)]),
+        "torchdali has no such transform: write torchdali.transforms.PerSample.Lambda",
+    ),
 ]
 
 

@@ -121,6 +121,10 @@ class Ops:
 
         return {"bilinear": types.INTERP_LINEAR, "bicubic": types.INTERP_CUBIC}.get(name, types.INTERP_NN)
 
+    def beside(self, value: Any) -> Any:
+        """Numbers of each sample, for arithmetic with images: DALI does not mix a GPU's batches with the CPU's."""
+        return value.gpu() if self.device == "gpu" and hasattr(value, "gpu") else value
+
     def as_dtype(self, dtype: torch.dtype) -> Any:
         """DALI's word for a torch dtype."""
         raise NotImplementedError
@@ -236,6 +240,25 @@ def as_batch(values: Sequence[Any] | NDArray[Any], layout: str = "") -> Any:
     if isinstance(values, np.ndarray):
         values = np.ascontiguousarray(values)  # DALI takes nothing else
     return ndd.as_batch(values, layout=layout) if layout else ndd.as_batch(values)
+
+
+def joined(parts: Sequence[tuple[Sequence[int], Any]]) -> Any:
+    """One batch of the samples of several, without a copy.
+
+    Not by `batch.tensors`: a batch and its tensors hold each other, so a GPU's memory would wait for Python's garbage
+    collection.
+
+    Args:
+        parts: batches, and the row of each of their samples in the result.
+    """
+    samples: dict[int, Any] = {}
+    kind, layout = None, ""
+    for rows, batch in parts:
+        output = Output(batch)
+        kind, layout = type(output.storage), output.layout
+        samples |= {row: output.storage[i] for i, row in enumerate(rows)}
+    assert kind is not None
+    return dynamic().as_batch(kind([samples[row] for row in range(len(samples))], layout, contiguous=False))
 
 
 def shapes(batch: Any) -> list[tuple[int, ...]]:

@@ -11,7 +11,6 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
+from .threads import DaemonThreads
 
 _warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
@@ -299,7 +299,7 @@ class DirectReading(Reading):
         return self._read(rows.indices)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        threads = ThreadPoolExecutor(THREADS, "torchdali-read") if self._blocking else None
+        threads = DaemonThreads(THREADS, "torchdali-read") if self._blocking else None
         wait = 0.0  # seconds that one thread needed for a sample of the last batch
         try:
             for indices, _ in rows:
@@ -310,7 +310,7 @@ class DirectReading(Reading):
                     if threads is None or parts == 1:
                         columns = self._read(indices)
                     else:
-                        columns = join(list(threads.map(self._read, np.array_split(indices, parts))))
+                        columns = join(threads.map(self._read, np.array_split(indices, parts)))
                 except Exception as error:
                     let_through(error)
                     yield leave_frame(error)
@@ -319,4 +319,4 @@ class DirectReading(Reading):
                 yield columns
         finally:
             if threads is not None:
-                threads.shutdown()
+                threads.close()

@@ -31,6 +31,13 @@ TRANSFORMS = [
     T.Compose([T.Resize((20, 20)), T.ColorJitter(0.3, 0.3, 0.3, 0.1), T.ToDtype(torch.float16, scale=True)]),
     T.RandomHorizontalFlip(),
     T.Compose([T.RandomZoomOut((9, 8, 7)), T.RandomShortestSize([20, 30], 40), T.RandomRotation(30, expand=True)]),
+    T.Compose([T.Resize((20, 20)), T.RandAugment(fill=(1, 2, 3), interpolation="bilinear"), NORMALIZE]),
+    T.Compose([T.Resize((20, 20)), T.AugMix(), T.RandomErasing(value=(1, 2, 3))]),
+    T.Compose([T.Resize((20, 20)), T.AutoAugment(), T.RandomPhotometricDistort(), T.JPEG((20, 60))]),
+    T.Compose([T.RandomAdjustSharpness(2), T.RandomAutocontrast(), T.RandomEqualize(), T.RandomChannelPermutation()]),
+    T.Compose([T.RandomInvert(), T.RandomPosterize(3), T.RandomSolarize(99), T.GridMask(9, degrees=20), T.Grayscale()]),
+    T.Compose([T.RandomApply([T.RandomGrayscale(0.5), T.Resize(30)]), T.RandomOrder([T.GaussianBlur(3), T.RGB()])]),
+    T.Compose([T.RandomChoice([T.RandomCrop(20), T.TrivialAugmentWide()]), T.ToDtype(torch.float32, scale=True)]),
     None,
 ]
 
@@ -109,6 +116,29 @@ def test_arrays_numbers_and_objects(engine, prefetch):
     for transform in (None, T.RandomResizedCrop(16)):
         assert train(td.DataLoader(dataset, 5, device="cuda", engine=engine, prefetch_factor=prefetch,
                                    transform=transform)) == 3  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "prefetch"), EXECUTIONS)
+def test_single_samples_and_host_values(folder, engine, prefetch):
+    """They leave the GPU and come back to it, between steps that run there."""
+
+    def halve(sample):
+        image, label = sample
+        assert image.device.type == "cpu"
+        return image // 2, label
+
+    @T.function(adds={"copy": "image"})
+    def copy(sample, rand):
+        return {**sample, "copy": [np.asarray(image.cpu()) for image in sample["image"].tensors]}
+
+    steps = [T.Resize((20, 24)), T.PerSample(halve), T.RandomHorizontalFlip(), copy, T.CenterCrop(16)]
+    loader = td.DataLoader(
+        td.ImageFolder(folder), 4, transform=T.Compose(steps), device="cuda", engine="auto" if engine == "pipeline"
+        else engine, prefetch_factor=prefetch, timeout=60,
+    )  # fmt: skip
+    for image, _, other in loader:
+        assert image.is_cuda and image.shape[1:] == (3, 16, 16) and image.max() < 128
+        assert torch.equal(image, other)
 
 
 def test_several_image_fields(folder):

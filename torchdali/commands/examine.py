@@ -55,7 +55,7 @@ class _Dali:
 def _examine(dali: _Dali, max_pixels: int | None, sample: Sample) -> Entry:
     entry = Entry(sample.path, sample.version, "good", max_pixels=max_pixels)
     try:
-        images = [image for part in sample.parts for image in _read(sample.kind, part)]
+        images = [image for part in sample.parts for image in read_images(sample.kind, part)]
     except (OSError, ValueError) as error:
         let_through(error)
         return replace(entry, status="refused", reason=first_line(error))
@@ -111,7 +111,7 @@ def _opened(file: str) -> Storage:
     return open_storage(file)
 
 
-def _read(kind: str, part: Part) -> list[Bytes]:
+def read_images(kind: str, part: Part) -> list[Bytes]:
     """Read the image files of a part."""
     if part.size < 0:
         return [open_storage(part.file).read_all() if is_remote(part.file) else read_file(part.file)]

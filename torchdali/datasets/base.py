@@ -17,7 +17,7 @@ from ..errors import let_through
 from ..fields import BESIDE, Fields, check_kinds, nest
 from ..formats.image import look
 from ..formats.whole import first_whole
-from ..kinds import AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
+from ..kinds import WORDS, AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
 from ..options import Options
 from ..source import DirectReading, Pass, Reading, Source
@@ -43,6 +43,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     _conversions: Mapping[str, Conversion] = {}
     _told: frozenset[str] = frozenset()  # fields whose kinds the user, or the source, has told
     _doubts: Mapping[str, Doubt] = {}
+    _seen: dict[str, Kind] | None = None  # the kinds with their groups, once a loader has looked at a sample
 
     def _set_fields(
         self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None
@@ -114,12 +115,12 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     @property
     def kinds(self) -> dict[str, Kind]:  # type: ignore[override]
         """The kind of each field."""
-        return self._fields().kinds
+        return self._fields().kinds if self._seen is None else self._seen
 
     def with_kinds(self, kinds: Mapping[str, AnyKind]) -> MapDataset:
         bound = copy.copy(self)
         bound._chosen = self._fields()._replace(kinds={**self.kinds, **(told := self._as_told(kinds))})
-        bound._told = self._told | set(told)
+        bound._told, bound._seen = self._told | set(told), None
         return bound
 
     @property
@@ -134,14 +135,15 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         return bound
 
     def _look_for_doubts(self) -> None:
-        """Look at the first sample for fields whose kinds nobody told, and for those that belong to the boxes in it."""
+        """Look at the first sample for kinds that are guesses, and for fields that belong to the boxes beside them."""
         from ..python.schema import Seen, find_kinds  # it is in a package that needs this module
 
         self._doubts = {}
         own = {name: kind for name, kind in self.kinds.items() if name not in BESIDE}
-        asked = [name for name in own if name not in self._told and own[name].held in ("encoded", "image", "array")]
+        told = {name: kind for name, kind in own.items() if name in self._told or kind != WORDS[kind.held]}
         pictures = [name for name, kind in own.items() if isinstance(kind, (Image, Boxes))]
-        if not pictures or not set(asked) - set(pictures[:1]):
+        asked = {name for name, kind in own.items() if kind.held not in ("number", "object")} - set(told)
+        if not pictures or not asked - set(pictures[:1]):
             return
         try:
             columns = self.read_columns([0], list(own))
@@ -152,8 +154,8 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         for name, kind in own.items():
             place, _, key = name.rpartition(".") if self.nested else ("", "", name)
             seen.append(Seen(name, (place,) if place else (), key, columns[name][0], kind.held))
-        kinds, self._doubts = find_kinds(seen, {name: own[name] for name in self._told & set(own)})
-        self._chosen = self._fields()._replace(kinds={**self.kinds, **kinds})
+        kinds, self._doubts = find_kinds(seen, told)
+        self._seen = {**self.kinds, **kinds}
 
     def __len__(self) -> int:
         raise NotImplementedError

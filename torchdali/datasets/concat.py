@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..batch import Columns, join, take
 from ..errors import let_through
-from ..fields import BESIDE, Fields
+from ..fields import BESIDE
 from ..fingerprint import digest
 from ..signature import Form
 from .base import MapDataset
@@ -39,12 +39,15 @@ class ConcatDataset(MapDataset):
         for number, dataset in enumerate(self.datasets):
             if not len(dataset):
                 raise ValueError(f"dataset {number} of {type(self).__name__} is empty")
-            if dataset.fields != first.fields or dataset.kinds != first.kinds:
+            if dataset._fields() != first._fields():
+                one, other = ({name: str(kind) for name, kind in some.kinds.items()} for some in (first, dataset))
+                if one == other:  # it is their kinds' arguments
+                    one, other = ({name: repr(kind) for name, kind in some.kinds.items()} for some in (first, dataset))
                 raise ValueError(
-                    f"the datasets of {type(self).__name__} must have the same fields: dataset 0 has {first.kinds}, "
-                    f"and dataset {number} has {dataset.kinds}"
+                    f"the datasets of {type(self).__name__} must have the same fields: dataset 0 has {one}, "
+                    f"and dataset {number} has {other}"
                 )
-        self._chosen = Fields(first.fields, dict(first.kinds))
+        self._chosen = first._fields()
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
         self.nested, self._told = first.nested, first._told

@@ -13,6 +13,7 @@ from typing import Any
 from ..rand import Key, Rand, derive, name_key
 from ..transforms.base import Compose, Transform, check_transform
 from ..transforms.function import Function
+from ..transforms.sound import SoundStep
 from ..transforms.views import Views
 
 
@@ -28,6 +29,7 @@ class Chain:
     Attributes:
         names: each step's name and its occurrence: what its random numbers are keyed by, wherever it stands.
         functions: the numbers of the steps that are functions.
+        sounds: the steps that act on sound, with their numbers.
         split: steps[:split] run in DALI, the rest in torch.
         moves: among the steps are movers.
 
@@ -41,8 +43,9 @@ class Chain:
         self.functions = [k for k, step in enumerate(self.steps) if isinstance(step, Function)]
         self.moves = any(isinstance(step, Transform) and step.moving for step in self.steps)
         self.split = len(self.steps)
-        if device == "cpu" and not whole:
-            while self.split and isinstance(step := self.steps[self.split - 1], Transform) and step.on_host:
+        self.sounds = [(k, step) for k, step in enumerate(self.steps) if isinstance(step, SoundStep)]
+        if not whole:
+            while self.split and _on_host(self.steps[self.split - 1], device):
                 self.split -= 1
         for step in self.steps[: self.split]:
             if isinstance(step, Transform) and not step.on_dali:
@@ -81,6 +84,11 @@ class Chain:
     def last_run(self) -> tuple[int, int]:
         """The run in which the host part lies: the steps after the last function."""
         return (self.functions[-1] + 1 if self.functions else 0), len(self.steps)
+
+
+def _on_host(step: Transform | Function, device: str) -> bool:
+    """Whether a step can run in torch, after everything that runs in DALI; sound leaves pictures alone anywhere."""
+    return isinstance(step, SoundStep) or (device == "cpu" and isinstance(step, Transform) and step.on_host)
 
 
 class _Nothing(Transform):
@@ -124,7 +132,7 @@ def _steps(transform: Any) -> list[Any]:
         return []
     if isinstance(transform, Compose):
         return [step for inner in transform.transforms for step in _steps(inner)]
-    if isinstance(transform, (Transform, Views)):
+    if isinstance(transform, (Transform, Views, Function)):
         return [transform]
     check_transform(transform)
     return [Function(transform)]

@@ -12,12 +12,9 @@ from .. import _dali
 from ..errors import let_through
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
-from .plan import Plan
-from .program import Argument, Program
+from .images import Each
+from .program import Argument, Program, layout_of
 from .work import Work
-
-LAYOUTS = {"image": "HWC", "video": "FHWC"}
-"""DALI's layouts of decoded fields, by the words of their kinds."""
 
 
 class Eager:
@@ -30,6 +27,7 @@ class Eager:
     Args:
         fetcher: the first stage.
         finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
+        each: calls functions of single samples, several at a time.
         sync: evaluate each operator to its end before the next (for debugging).
         inline: it runs in the caller's thread.
 
@@ -38,19 +36,22 @@ class Eager:
     """
 
     def __init__(
-        self, fetcher: Fetcher, finish: Callable[[Work], None], sync: bool = False, inline: bool = False
+        self, fetcher: Fetcher, finish: Callable[[Work], None], each: Each, sync: bool = False, inline: bool = False
     ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
         self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
         self.stream = self.session.stream
         self.kind = "gpu" if self.stream else "cpu"
-        self.program = Program(fetcher, self.kind, self.stream, inline)
+        self.program = Program(fetcher, self.kind, self.stream, inline, each)
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
         with self.session:
-            batches = self.program(_dali.DynamicOps(self.kind), self.inputs(work), work, _feed)
+            beside = {name: list(work.columns[name]) for name in self.plan.beside}
+            made = self.program(_dali.DynamicOps(self.kind), {**self.inputs(work), **beside}, work, _feed)
+            batches = {name: value for name, value in made.items() if not isinstance(value, list)}
+            work.lists = {n: value for n, value in made.items() if isinstance(value, list)}
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
@@ -90,8 +91,3 @@ class Eager:
 
 def _feed(_: Argument, values: NDArray[Any]) -> Any:
     return _dali.as_batch(values)
-
-
-def layout_of(plan: Plan, name: str) -> str:
-    """Give DALI's layout of an input; files have none."""
-    return "" if name in plan.encoded else LAYOUTS.get(type(plan.kinds[name]).__name__.lower(), "")

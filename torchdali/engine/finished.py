@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ from ..batch import Collated, Padded
 from ..buffers import Pool
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
-from ..kinds import Mask, Polygons, Volume
+from ..kinds import Audio, Mask, Polygons, Volume
+from ..rand import Rand
 from .chain import Chain
 from .hostpass import Drawn
 from .images import Each, Target, make_images, sizes_of, transform_images
 from .masks import make_mask
 from .plan import Plan
 from .program import check_decoded
+from .sounds import draw_sounds, make_sounds
 from .work import Work
 
 
@@ -31,6 +34,7 @@ class Finisher:
         memory_format: of batches of images.
         max_pixels: the largest number of pixels that the header of a mask's file may promise.
         each: runs a function for all samples, several at a time.
+        rand: gives the random numbers of a step's samples.
     """
 
     def __init__(
@@ -41,10 +45,11 @@ class Finisher:
         memory_format: torch.memory_format | None,
         max_pixels: int | None,
         each: Each,
+        rand: Callable[[Work], Rand],
     ) -> None:
         self._plan, self._device, self._padding, self._each = plan, device, padding, each
         self._memory_format, self._max_pixels = memory_format, max_pixels
-        self._pool = Pool()
+        self._pool, self._rand = Pool(), rand
 
     def __call__(self, work: Work, name: str, key: str, chain: Chain, drawn: Drawn) -> Any:
         """Make one field.
@@ -57,7 +62,7 @@ class Finisher:
             drawn: their params, and where the samples stand after them.
         """
         plan, kind = self._plan, self._plan.kinds.get(name)
-        source = key if key in work.outputs else name
+        source = key if key in work.outputs or key in work.lists else name
         if name in plan.pixels:
             left = chain.split < len(chain) or (chain is not plan and plan.split < len(plan))
             if source not in work.outputs or left:
@@ -65,10 +70,14 @@ class Finisher:
             return self._output(work, name, source, key)
         if isinstance(kind, (Mask, Polygons, Volume)):
             return self._masks(work, name, key, source, drawn)
+        if isinstance(kind, Audio) and (plan.sounds or chain.sounds):
+            return self._sounds(work, name, key, source, chain)
         if name in drawn.columns:
             return self._rows(work, name, drawn)
         if source in work.outputs:
             return self._output(work, name, source, key)
+        if source in work.lists:
+            return list(work.lists[source])
         column = work.columns[name]
         if isinstance(column, Collated):
             return column.to(self._device) if self._device.type == "cuda" else column
@@ -126,7 +135,8 @@ class Finisher:
     def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
         """Make a batch of masks or volumes, each moved as its image or its scene was."""
         plan = self._plan
-        values = work.outputs[source].as_arrays() if source in work.outputs else work.columns[name]
+        output = work.outputs.get(source)
+        values = work.lists.get(source, work.columns.get(name, ())) if output is None else output.as_arrays()
         masks: list[Any] = [None] * len(values)
 
         def run(part: range) -> None:
@@ -140,6 +150,15 @@ class Finisher:
             uniform = plan.uniform.settle(key, shapes, not work.alone)
         samples = work.samples.indices.tolist()
         return collate_arrays(name, masks, uniform, self._padding, self._device, samples)
+
+    def _sounds(self, work: Work, name: str, key: str, source: str, chain: Chain) -> Any:
+        """Make a batch of sounds, or of their spectrograms."""
+        plan = self._plan
+        sounds: Any = work.outputs[source].as_arrays() if source in work.outputs else work.columns[name]
+        made = make_sounds(name, sounds, draw_sounds(plan, chain, self._rand(work)), self._each)
+        samples = work.samples.indices.tolist()
+        uniform = plan.uniform.settle(key, [value.shape for value in made], not work.alone, samples)
+        return collate_arrays(name, made, uniform, self._padding, self._device, samples)
 
     def _rows(self, work: Work, name: str, drawn: Drawn) -> Padded:
         """Make a batch of rows of objects, which may be more or fewer in each sample."""

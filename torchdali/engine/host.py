@@ -13,12 +13,12 @@ import torch
 from .. import _dali
 from ..batch import Columns
 from ..collate import Padding
+from .chain import Chain
 from .fetch import Fetcher
 from .finished import Finisher
 from .hostpass import Drawn, FieldSizes
+from .threads import thread_pool
 from .work import Work
-
-_setting_threads = threading.Lock()
 
 
 class HostStage:
@@ -41,16 +41,18 @@ class HostStage:
         memory_format: torch.memory_format | None,
     ) -> None:
         self.plan, self.fetcher = fetcher.plan, fetcher
-        self._make = Finisher(fetcher.plan, device, padding, memory_format, fetcher.max_pixels, self._each)
+        self._make = Finisher(fetcher.plan, device, padding, memory_format, fetcher.max_pixels, self.each, fetcher.rand)
         self._stream = _dali.lease_stream(self, device)
         self._workers = num_threads
         self._threads: ThreadPoolExecutor | None = None
+        self._lock, self._closed = threading.Lock(), False
 
     def close(self) -> None:
         """End the threads."""
-        if self._threads:
-            self._threads.shutdown()
-            self._threads = None
+        with self._lock:
+            threads, self._threads, self._closed = self._threads, None, True
+        if threads:
+            threads.shutdown()
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.batch`, unless the device part has done it within its session on a GPU."""
@@ -78,10 +80,11 @@ class HostStage:
         names = [
             name
             for name, kind in plan.kinds.items()
-            if not plan.any_functions or name not in plan.inputs or self._is_output(name, work) or kind.held == "number"
+            if self._is_output(name, work)
+            or (name not in plan.added and (not plan.any_functions or name not in plan.inputs or kind.held == "number"))
         ]
         ours = {key for name in plan.kinds for key in (name, *plan.leaves_as(name))}
-        names += [name for name in work.outputs if name not in ours]
+        names += [name for name in (*work.outputs, *work.lists) if name not in ours]
         batch: dict[str, Any] = {}  # the work has all of it or none: a field may fail after others
         for name in names:
             if plan.views and plan.viewed(name):
@@ -93,26 +96,26 @@ class HostStage:
             else:
                 batch[name] = self._make(work, name, name, plan, shared)
         work.batch = batch
-        work.outputs, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, Drawn(), []
+        work.outputs, work.lists, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, {}, Drawn(), []
 
     def _is_output(self, name: str, work: Work) -> bool:
-        return any(key in work.outputs for key in (name, *self.plan.leaves_as(name)))
+        return any(key in work.outputs or key in work.lists for key in (name, *self.plan.leaves_as(name)))
 
     def _drawn(self, work: Work) -> tuple[Drawn, list[Drawn]]:
         """Draw what follows functions, from the shapes that came out of them."""
         plan, rand = self.plan, self.fetcher.rand(work)
         shared = work.drawn
         if plan.functions:
-            begin = self._begin(work, "")
+            begin = self._begin(work, "", plan)
             shared = plan.host.draw(plan, (plan.split, len(plan)), rand, begin)
         views = work.views or plan.draw_views(rand, shared)
         for number, view in enumerate(plan.views):
             if view.functions:
-                begin = self._begin(work, f".{view.key}")
+                begin = self._begin(work, f".{view.key}", view)
                 views[number] = plan.host.draw(view, (view.split, len(view)), view.of_view(rand), begin)
         return shared, views
 
-    def _begin(self, work: Work, suffix: str) -> Drawn:
+    def _begin(self, work: Work, suffix: str, chain: Chain) -> Drawn:
         """Where the samples stand after the last function of a chain."""
         plan = self.plan
         found = {
@@ -128,35 +131,20 @@ class HostStage:
         if not plan.host.annotated:
             return Drawn(sizes=sizes)
         columns: Columns = {name: output.as_arrays() for name, output in found.items() if name not in plan.pixels}
-        return plan.host.enter(columns, sizes, partly=True)
+        return plan.host.enter(columns, sizes, plan.formats(chain, chain.split))
 
-    def _each(self, run: Callable[[range], None], n: int) -> None:
+    def each(self, run: Callable[[range], None], n: int) -> None:
+        """Call a function for parts of a range, several at a time; from any thread, until `close`."""
         if not self._workers:
             run(range(n))
             return
-        if self._threads is None:
-            self._threads = _thread_pool(self._workers)
         parts = [range(start, n, self._workers) for start in range(min(self._workers, n))]
-        for future in [self._threads.submit(run, part) for part in parts]:
+        with self._lock:
+            if self._threads is None and not self._closed:
+                self._threads = thread_pool(self._workers)
+            threads = self._threads
+            futures = [] if threads is None else [threads.submit(run, part) for part in parts]
+        if threads is None:  # nobody waits for it
+            run(range(n))
+        for future in futures:
             future.result()
-
-
-def _thread_pool(workers: int) -> ThreadPoolExecutor:
-    """Start threads in which torch's own parallelism is off: they work on several samples at a time already.
-
-    `torch.set_num_threads` holds for the calling thread, and for threads that start later: it is put back at once.
-    """
-    before = torch.get_num_threads()
-
-    def begin() -> None:
-        torch.get_num_threads()  # a thread's first look takes over the process's number, and must not come later
-        with _setting_threads:
-            torch.set_num_threads(1)
-
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="torchdali-host", initializer=begin)
-    ready = threading.Barrier(workers)
-    for future in [pool.submit(ready.wait, 10.0) for _ in range(workers)]:
-        future.result()
-    with _setting_threads:
-        torch.set_num_threads(before)
-    return pool

@@ -24,6 +24,7 @@ from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Key, Rand
 from ..transforms.base import Convert, Filter, Mover, Params, Transform
+from ..transforms.sound import SoundStep
 from .chain import Chain
 from .scenes import Scene, find_scenes
 
@@ -88,30 +89,30 @@ class HostPass:
         self.scenes = find_scenes(kinds)
         self.annotated = any(scene.annotations for scene in self.scenes.values())
 
-    def enter(self, columns: Columns, sizes: FieldSizes, partly: bool = False) -> Drawn:
+    def enter(self, columns: Columns, sizes: FieldSizes, formats: Mapping[str, str] | None = None) -> Drawn:
         """Begin with fields as they were read: boxes and points count in pixels from here on.
 
         Args:
             columns: the fields; those of objects are lists of arrays.
             sizes: of the images, and of a mask where a scene has no image.
-            partly: fields may be missing, which a function left out.
+            formats: those of boxes that a step before a function has changed.
 
         Raises:
             ValueError: fields of one scene differ in size, or fields of one group in their numbers of rows.
         """
-        drawn = Drawn(sizes=dict(sizes))
+        drawn = Drawn(sizes=dict(sizes), formats=dict(formats or {}))
         for scene in self.scenes.values():
             if not scene.annotations:
                 continue
             self._check_sizes(scene, sizes)
-            lead = sizes.get(self.lead(scene))
+            lead = sizes.get(self.lead(scene, sizes))
             if lead is not None:
                 drawn.begin[scene.name] = lead
             drawn.moves[scene.name] = []
             self._check_groups(scene, columns)
             for name in {*scene.boxes, *scene.points, *(one for names in scene.groups.values() for one in names)}:
                 kind = self.kinds[name]
-                if isinstance(kind, (Mask, Polygons)) or (partly and name not in columns):
+                if isinstance(kind, (Mask, Polygons)) or name not in columns:
                     continue
                 column = [np.asarray(value) for value in columns[name]]
                 if isinstance(kind, (Boxes, Points)) and kind.normalized and lead is not None:
@@ -123,16 +124,27 @@ class HostPass:
         """Give the fields of objects as they leave: normalised again, where they were."""
         columns = dict(drawn.columns)
         for scene in self.scenes.values():
-            sizes = drawn.sizes.get(self.lead(scene)) if scene.annotations else None
+            sizes = drawn.sizes.get(self.lead(scene, drawn.sizes)) if scene.annotations else None
             for name in (*scene.boxes, *scene.points):
                 kind = self.kinds[name]
                 if name in columns and getattr(kind, "normalized", False) and sizes is not None:
                     columns[name] = to_fractions(Ragged.of(columns[name]), sizes).split()
         return columns
 
-    def lead(self, scene: Scene) -> str:
+    def shown(self, drawn: Drawn) -> Drawn:
+        """Where the samples stand once masks and outlines have made their moves, as functions see them."""
+        begin = {name: drawn.sizes.get(self.lead(self.scenes[name], drawn.sizes)) for name in drawn.moves}
+        return replace(
+            drawn,
+            moves={name: [] for name in drawn.moves},
+            begin={name: sizes for name, sizes in begin.items() if sizes is not None},
+            kept={},
+        )
+
+    def lead(self, scene: Scene, sizes: Mapping[str, Any]) -> str:
         """The field whose sizes are the scene's: its first picture, else its first mask or volume."""
-        return next(iter((*scene.pixels, *scene.masks, *scene.volumes)), "")
+        names = (*scene.pixels, *scene.masks, *scene.volumes)
+        return next((name for name in names if name in sizes), next(iter(names), ""))
 
     def draw(self, chain: Chain, run: tuple[int, int], rand: Rand, before: Drawn) -> Drawn:
         """Draw a run of steps of a chain, and move what lies in the pictures.
@@ -155,6 +167,8 @@ class HostPass:
         for k in range(*run):
             step = chain.transform(k)
             drawn.draws[k] = {}
+            if isinstance(step, SoundStep):
+                continue  # it draws when the batch is put together
             for scene in self.scenes.values():
                 fresh = partial(chain.rand, k, rand.branch(Key.SCENE, scene.name) if scene.name else rand)
                 if isinstance(step, (Filter, Convert)):
@@ -168,7 +182,7 @@ class HostPass:
         return drawn
 
     def _step(self, step: Transform, k: int, scene: Scene, fresh: Callable[[], Rand], drawn: Drawn) -> None:
-        lead = self.lead(scene)
+        lead = self.lead(scene, drawn.sizes)
         if lead not in drawn.sizes:
             return
         sizes = drawn.sizes[lead]
@@ -208,7 +222,7 @@ class HostPass:
             return
         moves = step.drawn_moves(params, sizes[:, -2:])
         drawn.moves[scene.name] += moves
-        for name in scene.boxes:
+        for name in (name for name in scene.boxes if name in drawn.columns):
             kind = self.kinds[name]
             assert isinstance(kind, Boxes)
             rows = Ragged.of(drawn.columns[name])
@@ -218,25 +232,27 @@ class HostPass:
             if emptied is not None and emptied.any():
                 moved = Ragged(np.where(emptied[:, None], np.zeros((), moved.data.dtype), moved.data), moved.counts)
             drawn.columns[name] = moved.split()
-        for name in scene.points:
+        for name in (name for name in scene.points if name in drawn.columns):
             points = self.kinds[name]
             assert isinstance(points, Points)
             drawn.columns[name] = move_points(Ragged.of(drawn.columns[name]), sizes, moves, points.swap).split()
 
     def _boxes(self, scene: Scene, drawn: Drawn) -> Ragged:
         """The scene's boxes, as floats xyxy in pixels; of samples without any there are none."""
-        if not scene.boxes:
-            size = drawn.sizes[self.lead(scene)]
+        if not any(name in drawn.columns for name in scene.boxes):
+            size = drawn.sizes[self.lead(scene, drawn.sizes)]
             assert size is not None
             return Ragged(np.zeros((0, 4), np.float32), np.zeros(len(size), np.int64))
-        name = scene.boxes[0]
+        name = next(name for name in scene.boxes if name in drawn.columns)
         kind = self.kinds[name]
         assert isinstance(kind, Boxes)
         return _float_xyxy(Ragged.of(drawn.columns[name]), drawn.formats.get(name, kind.format))
 
     def _filter(self, step: Filter, scene: Scene, drawn: Drawn) -> None:
-        sizes = drawn.sizes.get(self.lead(scene))
+        sizes = drawn.sizes.get(self.lead(scene, drawn.sizes))
         for name in scene.boxes if step.acts_on == "boxes" else scene.points:
+            if name not in drawn.columns:
+                continue
             assert sizes is not None
             kind = self.kinds[name]
             rows = Ragged.of(drawn.columns[name])
@@ -251,8 +267,10 @@ class HostPass:
                 drawn.kept[group] = [kept[part] for kept, part in zip(before, parts, strict=True)]
 
     def _convert(self, step: Convert, scene: Scene, drawn: Drawn) -> None:
-        sizes = drawn.sizes.get(self.lead(scene))
+        sizes = drawn.sizes.get(self.lead(scene, drawn.sizes))
         for name in scene.boxes if step.acts_on == "boxes" else scene.points:
+            if name not in drawn.columns:
+                continue
             assert sizes is not None
             rows, format = step.convert(Ragged.of(drawn.columns[name]), self._format(name, drawn), sizes)
             drawn.columns[name], drawn.formats[name] = rows.split(), format
@@ -262,7 +280,7 @@ class HostPass:
         return drawn.formats.get(name, kind.format) if isinstance(kind, Boxes) else ""
 
     def _check_sizes(self, scene: Scene, sizes: FieldSizes) -> None:
-        lead = self.lead(scene)
+        lead = self.lead(scene, sizes)
         first = sizes.get(lead)
         for name in scene.pixels[1:]:
             other = sizes.get(name)

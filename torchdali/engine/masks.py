@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..batch import Column
 from ..forms.mask import move_mask
-from ..forms.polygons import draw_polygons
+from ..forms.polygons import draw_polygons, move_polygons
 from ..forms.volume import move_volume
 from ..kinds import Mask, Polygons, Volume
 from ..pillow import decode_mask
@@ -20,6 +20,20 @@ from .plan import Plan
 def move_masks(plan: Plan, name: str, column: Column, drawn: Drawn, max_pixels: int | None) -> list[NDArray[Any]]:
     """Make the masks of a batch, as they are after the moves that were drawn."""
     return [make_mask(plan, name, value, drawn, i, max_pixels) for i, value in enumerate(column)]
+
+
+def move_outlines(plan: Plan, name: str, column: Column, drawn: Drawn) -> list[Any]:
+    """Give the outlines of a batch as they are after the moves that were drawn: lists per sample, without masks."""
+    kind = plan.kinds[name]
+    moves, begin = drawn.moves.get(kind.scene, []), drawn.begin.get(kind.scene)
+    made: list[Any] = []
+    for i, value in enumerate(column):
+        if isinstance(value, np.ndarray):  # a function has drawn them
+            made.append(make_mask(plan, name, value, drawn, i, None))
+            continue
+        objects = value if kind.group not in drawn.kept else [value[row] for row in drawn.kept[kind.group][i]]
+        made.append(objects if not moves or begin is None else move_polygons(objects, begin[i].tolist(), moves, i))
+    return made
 
 
 def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixels: int | None) -> NDArray[Any]:
@@ -40,6 +54,8 @@ def make_mask(plan: Plan, name: str, value: Any, drawn: Drawn, i: int, max_pixel
     moves = drawn.moves.get(kind.scene, [])
     begin = drawn.begin.get(kind.scene)
     kept = drawn.kept[kind.group][i] if kind.group in drawn.kept else None
+    if isinstance(kind, Polygons) and isinstance(value, np.ndarray):  # a function has drawn them
+        return move_mask(value if kept is None else value[kept], moves, i)
     if isinstance(kind, Polygons):
         objects = value if kept is None else [value[row] for row in kept]
         if begin is None:

@@ -9,16 +9,20 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
 from ..moves import Crop, Crop3d, Flip
+from ..ragged import Ragged
 from ..rand import Rand
 from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
+from ..transforms.per_sample import PerSample
+from ..transforms.sound import SoundStep
 from .chain import Chain, flatten
 from .decode import on_host
 from .doubts import check_doubts
 from .hostpass import Drawn, HostPass
+from .sounds import check_sounds, leaves_uniform
 from .uniformity import Uniformity
 
 
@@ -42,6 +46,9 @@ class Plan(Chain):
         encoded: those of them whose files DALI decodes.
         decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
+        beside: the fields that functions see as lists.
+        read: the dataset's fields.
+        added: the fields to which functions gave kinds; `in_views` those of functions in views.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
@@ -59,19 +66,23 @@ class Plan(Chain):
         always_uniform: Sequence[str] = (),
         doubts: Mapping[str, Doubt] | None = None,
     ) -> None:
-        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()}
+        steps, views = flatten(transform)
+        chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
+        self.read = list(kinds)
+        self.added = _added(steps, list(chains.values()), self.read)
+        self.in_views = [name for name in self.added if name not in _added(steps, [], self.read)]
+        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()} | self.added
         self.pixels = [name for name, kind in self.kinds.items() if kind.pixels]
         self.decoded = [name for name, kind in self.kinds.items() if on_host(kind)]
         self.encoded = [name for name in self.pixels if self.kinds[name].encoded and name not in self.decoded]
-        steps, views = flatten(transform)
         for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:
                 raise ValueError("Decode must be the first transform")
-        if self.encoded and not (steps and isinstance(steps[0], (Decode, Function))):
+        sees_files = steps and isinstance(steps[0], (Decode, Function)) and not isinstance(steps[0], PerSample)
+        if self.encoded and not sees_files:
             steps.insert(0, Decode())
         if not self.encoded and steps and isinstance(steps[0], Decode):
             del steps[0]  # they are decoded already
-        chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
         self.views = [Chain(chain, device, key=key) for key, chain in chains.items()]
         self.named_views = views is not None and views.named
         super().__init__(steps, device, whole=any(view.split for view in self.views))
@@ -85,13 +96,18 @@ class Plan(Chain):
         self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
-        # A function sees everything that DALI can hold.
+        # A function sees everything: what DALI can hold as batches, the rest as lists.
+        read = {name: self.kinds[name] for name in self.read}
+        pixels = [name for name in self.pixels if name in read]
         others = [
-            name for name, kind in self.kinds.items() if kind.held in ("array", "number") and name not in self.pixels
+            name
+            for name, kind in read.items()
+            if (kind.held in ("array", "number") or name in self.decoded) and name not in pixels
         ]
-        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
-        on_dali = any(chain.split for chain in self.chains)
-        self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
+        others += [name for name, kind in read.items() if isinstance(kind, Mask) and kind.encoded]
+        self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
+        objects = [name for name, kind in read.items() if kind.held == "object" and name not in self.inputs]
+        self.beside = objects if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -123,25 +139,38 @@ class Plan(Chain):
         return values if self.named_views else list(values.values())
 
     def viewed(self, name: str) -> bool:
-        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects."""
+        """Whether each view has a field of its own: pictures, what lies in them, and what belongs to objects.
+
+        Sound has one where the views transform it.
+        """
         kind = self.kinds.get(name)
-        return kind is not None and (kind.spatial or kind.group is not None)
+        if isinstance(kind, Audio) and any(view.sounds for view in self.views):
+            return True
+        return kind is not None and (kind.spatial or kind.group is not None or name in self.in_views)
+
+    def formats(self, chain: Chain, end: int) -> dict[str, str]:
+        """Give the formats of boxes before a step of a chain, where a step before it has changed them."""
+        none = Ragged(np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+        steps = chain.steps[:end] if chain is self else [*self.steps, *chain.steps[:end]]
+        formats: dict[str, str] = {name: kind.format for name, kind in self.kinds.items() if isinstance(kind, Boxes)}
+        for step in steps:
+            if isinstance(step, Convert) and step.acts_on == "boxes":
+                formats = {
+                    n: step.convert(none, format, np.zeros((0, 2), np.int64))[1] for n, format in formats.items()
+                }
+        return formats
 
     def _check(self, doubts: Mapping[str, Doubt]) -> None:
         """Raise where a step has nothing to act on, or the kind of a field is in doubt."""
         steps = [step for chain in self.chains for step in chain.steps]
         spatial = any(kind.spatial for kind in self.kinds.values())
         filters = [step for step in steps if isinstance(step, (Filter, Convert))]
-        beside = [name for scene in self.host.scenes.values() if scene.pixels for name in scene.annotations]
         for step in steps:
             if isinstance(step, Function) or isinstance(step, Decode):
                 continue
             name = type(step).__name__
-            if step.images_only and beside:
-                raise ValueError(
-                    f"{name} acts on images only, as in torchvision, and {beside[0]!r} lies in one: write "
-                    f"kinds={{{beside[0]!r}: 'array'}} for a field that stays as it is"
-                )
+            if step.moves_alone and any(scene.pixels and scene.annotations for scene in self.host.scenes.values()):
+                raise ValueError(step.moves_alone)
             needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
             if needed and needed not in {kind.word for kind in self.kinds.values()}:
                 raise ValueError(
@@ -153,7 +182,8 @@ class Plan(Chain):
                 hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
                 raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
         self._check_volumes()
-        acts = any(not isinstance(step, (Function, Decode)) for step in steps)
+        check_sounds(self.chains, self.kinds)
+        acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
         moves = any(chain.moves for chain in self.chains)
         check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
 
@@ -193,7 +223,8 @@ class Plan(Chain):
         return bool(self.views) and all(len(view) and view.transform(0).windowed for view in self.views)
 
     def _needs_sizes(self, first: int) -> bool:
-        needs = any(self.transform(k).needs_sizes for k in range(first))
+        lost = [k for k in self.functions if not self.steps[k].keeps_size]  # type: ignore[union-attr]
+        needs = any(self.transform(k).needs_sizes for k in range(lost[0] if lost else len(self.steps)))
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
         acts = any(_acts(step) for chain in self.chains for step in chain.steps)
@@ -203,9 +234,9 @@ class Plan(Chain):
         self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]
     ) -> Uniformity:
         sources = {
-            name: kind.ragged is False if kind.ragged is not None else uniform(name)
+            name: kind.ragged is False if kind.ragged is not None else None if name in self.added else uniform(name)
             for name, kind in self.kinds.items()
-            if kind.held == "array" or kind.spatial
+            if kind.held == "array" or kind.spatial or name in self.decoded
         }
         known: dict[str, bool | None] = {}
         for name, of_source in sources.items():
@@ -230,6 +261,8 @@ class Plan(Chain):
     def _leaves(self, name: str, uniform: bool | None, chain: Chain, end: int | None = None) -> bool | None:
         """Whether a field leaves steps of a chain with one shape."""
         kind = self.kinds[name]
+        if isinstance(kind, Audio):
+            return leaves_uniform(chain.steps[:end], uniform)
         moved = kind.spatial and kind.word not in ("boxes", "points") and not (kind.group and isinstance(kind, Mask))
         for step in chain.steps[:end]:
             if isinstance(step, Function):
@@ -282,8 +315,11 @@ class Plan(Chain):
                 later = [chain.transform(n) for n in range(k + 1, chain.split)]
                 if chain is self:
                     later += [step for view in self.views for step in _before_function(view)]
+                kept = all(step.keeps_size for step in chain.steps[: k + 1] if isinstance(step, Function))
                 for step in later:
-                    if step.needs_sizes or (self.host.annotated and _acts(step)):
+                    if (step.needs_sizes and not (kept and step in chain.steps)) or (
+                        self.host.annotated and _acts(step)
+                    ):
                         return f"{type(step).__name__} needs the sizes of the images that {function.name} makes"
         return None
 
@@ -313,7 +349,7 @@ class Plan(Chain):
             begin: the samples as they were read.
         """
         drawn = self.host.draw(self, self.first_run, rand, begin)
-        views = [] if self.functions else self.draw_views(rand, drawn)
+        views = [] if self.functions else self.draw_views(rand, self.host.shown(drawn) if self.any_functions else drawn)
         if self.fused:
             self._fuse(begin, drawn, views)
         return drawn, views
@@ -342,6 +378,33 @@ class Plan(Chain):
 def _acts(step: Transform | Function) -> bool:
     """Whether a step does something to what lies in pictures."""
     return isinstance(step, Transform) and (step.moving or isinstance(step, (Filter, Convert)))
+
+
+def _added(steps: Sequence[Any], views: Sequence[Sequence[Any]], read: Sequence[str]) -> dict[str, Kind]:
+    """Collect the kinds of the fields that functions add.
+
+    Raises:
+        ValueError: two functions give a field two kinds, one is the dataset's, or views differ.
+    """
+    found: dict[str, Kind] = {}
+    per_view: list[dict[str, Kind]] = []
+    for chain in (steps, *views):
+        own: dict[str, Kind] = {}
+        for step in chain:
+            for name, kind in step.adds.items() if isinstance(step, Function) else ():
+                if name in read:
+                    raise ValueError(
+                        f"{step.name} adds {name!r}, which the dataset has: give it another name, or say its kind by "
+                        f"kinds={{{name!r}: ...}} at the dataset"
+                    )
+                if found.setdefault(name, kind) != kind:
+                    raise ValueError(f"functions add {name!r} as {found[name]!r} and as {kind!r}: write one kind")
+                own[name] = kind
+        per_view += [] if chain is steps else [own]
+    if any(own != per_view[0] for own in per_view):
+        odd = next(name for own in per_view for name in own if not all(name in other for other in per_view))
+        raise ValueError(f"functions of all views must add the same fields, and {odd!r} is not in each")
+    return found
 
 
 def _before_function(chain: Chain) -> list[Any]:

@@ -89,7 +89,7 @@ class Run:
         host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
 
         def make_eager() -> Eager:
-            return Eager(fetcher, host.finish, sync=s.engine == "debug", inline=inline)
+            return Eager(fetcher, host.finish, host.each, sync=s.engine == "debug", inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy
@@ -129,17 +129,23 @@ class Run:
         if inline:
             self._last = finish(decode(fetch()))
             return
-        if s.plan.empty:
-            # There is only reading to do, and one thread needs the interpreter to itself.
-            self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
-            return
-        first = self._start(fetch, 1, "read")
-        # Without host part the last stage is only a hand-over, which the second thread can do.
-        if not (s.plan.on_dali and s.plan.host_steps):
-            self._last = self._start(lambda: finish(decode(first)), s.prefetch, "decode")
-            return
-        second = self._start(lambda: decode(first), 1, "decode")
-        self._last = self._start(lambda: finish(second), s.prefetch, "transform")
+        try:
+            if s.plan.empty:
+                # There is only reading to do, and one thread needs the interpreter to itself.
+                self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
+                return
+            first = self._start(fetch, 1, "read")
+            # Without host part the last stage is only a hand-over, which the second thread can do.
+            if not (s.plan.on_dali and s.plan.host_steps):
+                self._last = self._start(lambda: finish(decode(first)), s.prefetch, "decode")
+                return
+            second = self._start(lambda: decode(first), 1, "decode")
+            self._last = self._start(lambda: finish(second), s.prefetch, "transform")
+        except BaseException:  # the system gives no thread
+            for stage in self._stages:
+                stage.stop()
+            fetcher.reading.close()
+            raise
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
         stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..batch import take
 from ..errors import first_line, leave_frame, let_through
-from .eager import Eager, layout_of
-from .program import Argument
+from .eager import Eager
+from .program import Argument, layout_of
 from .work import Work
 
 

@@ -29,6 +29,7 @@ class Work:
         drawn: the parameters of the plan's first run, and where the samples stand after it.
         views: the same for each view, where no function comes before.
         outputs: the device part's, by field; those of views by `Plan.leaves_as`.
+        lists: the same of fields that travel beside DALI, where functions saw them: one value per sample.
         shared: images after the torch part of the steps that all views share.
         batch: the finished fields.
         error: the first error; later stages pass it on.
@@ -48,6 +49,7 @@ class Work:
     drawn: Drawn = field(default_factory=Drawn)
     views: list[Drawn] = field(default_factory=list)
     outputs: dict[str, _dali.Output] = field(default_factory=dict)
+    lists: dict[str, list[Any]] = field(default_factory=dict)
     shared: dict[str, list[torch.Tensor]] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None

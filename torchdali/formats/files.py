@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,14 @@ def read_file(path: str) -> NDArray[np.uint8]:
 
     Raises:
         OSError: it can't be opened.
-        ValueError: it is empty.
+        ValueError: it is empty, or no file.
     """
-    file = opened(lambda: os.open(path, os.O_RDONLY))
+    file = opened(lambda: os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # a pipe would wait for its writer
     try:
-        data = np.empty(os.fstat(file).st_size, np.uint8)
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ValueError(f"it is a pipe, a socket or a device, and no file: {path}")
+        data = np.empty(status.st_size, np.uint8)
         size = 0
         while size < len(data) and (part := os.readv(file, [data.data[size:]])):
             size += part

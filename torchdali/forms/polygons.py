@@ -35,8 +35,7 @@ def draw_polygons(objects: Sequence[Any], size: Sequence[int], moves: Sequence[M
     for move in moves:
         sizes = move.sizes(sizes) if isinstance(move, (Flip, Warp)) else np.asarray(move.sizes(sizes))[i : i + 1]
     height, width = (int(edge) for edge in sizes[0])
-    # Neither a bent edge nor a mirrored border is a polygon.
-    late = not any(isinstance(move, Warp) or getattr(move, "padding_mode", "constant") != "constant" for move in moves)
+    late = _stay_outlines(moves)
     masks = np.zeros((len(objects), height, width), np.uint8)
     polygons: list[NDArray[np.float64]] = []
     owner: list[int] = []
@@ -54,6 +53,36 @@ def draw_polygons(objects: Sequence[Any], size: Sequence[int], moves: Sequence[M
         drawn = _draw(_moved(polygons, size, moves, i), owner, len(objects), height, width)
         np.maximum(masks, drawn, out=masks)
     return masks
+
+
+def move_polygons(objects: Sequence[Any], size: Sequence[int], moves: Sequence[Move], i: int) -> list[Any]:
+    """Move one sample's objects, and keep them outlines: polygons [v, 2], or run lengths where they were such.
+
+    Where a move has no form for outlines, all become run lengths.
+
+    Args: as those of `draw_polygons`.
+    """
+    late = _stay_outlines(moves)
+    moved: list[Any] = []
+    for outline in objects:
+        if late and not isinstance(outline, dict):
+            parts = as_polygons(outline)
+            moved.append(_moved(parts, size, moves, i) if parts else [])
+        else:
+            moved.append(encode_runs(draw_polygons([outline], size, moves, i)[0]))
+    return moved
+
+
+def encode_runs(mask: NDArray[np.uint8]) -> dict[str, Any]:
+    """Make COCO's plain run lengths of a mask [H, W] of 0 and 1."""
+    values = np.concatenate([[0], mask.T.ravel() != 0, [2]])
+    edges = np.flatnonzero(np.diff(values))
+    return {"size": list(mask.shape), "counts": np.diff(edges, prepend=0).tolist()}
+
+
+def _stay_outlines(moves: Sequence[Move]) -> bool:
+    """Whether outlines are outlines after these moves: neither a bent edge nor a mirrored border is a polygon."""
+    return not any(isinstance(move, Warp) or getattr(move, "padding_mode", "constant") != "constant" for move in moves)
 
 
 def as_polygons(outline: Any) -> list[NDArray[np.float64]]:

@@ -21,10 +21,12 @@ class Picture:
     Attributes:
         form: the type that torchvision has here.
         dtype: the element type; None: unknown.
+        channels: the number of channels.
     """
 
     form: Form = "pil"
     dtype: torch.dtype | None = torch.uint8
+    channels: int = 3
 
     def is_tensor(self) -> None:
         """Check that torchvision has a tensor here.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
 
 from .. import transforms as T
-from ..transforms.base import Transform
-from .advice import advice
+from ..transforms.base import Transform, mode_name
 from .geometry import GEOMETRY
 from .picture import Picture
+
+Rule = Callable[[Any, Picture], list[Transform]]
+"""rule(transform, picture before it) gives transforms, and changes the picture."""
 
 
 def name_of(transform: Any) -> str | None:
@@ -81,10 +84,55 @@ def _gaussian_blur(t: Any, _: Picture) -> list[Transform]:
     return [T.GaussianBlur(_size(t.kernel_size), tuple(t.sigma))]
 
 
-def _grayscale(t: Any, _: Picture) -> list[Transform]:
-    if t.num_output_channels != 3:
-        raise ValueError(f"images have three channels: write num_output_channels=3, or {advice(t)}")
-    return [T.ColorJitter(saturation=(0.0, 0.0))]
+def _grayscale(t: Any, at: Picture) -> list[Transform]:
+    at.channels = t.num_output_channels
+    return [T.Grayscale(t.num_output_channels)]
+
+
+def _rgb(_: Any, at: Picture) -> list[Transform]:
+    if at.channels == 3:
+        return []
+    at.channels = 3
+    return [T.RGB()]
+
+
+def _same(*names: str) -> Rule:
+    """Translate a transform that takes the same arguments here, and keeps them under their names."""
+
+    def rule(t: Any, _: Picture) -> list[Transform]:
+        made: Transform = getattr(T, type(t).__name__)(**{name: _size(getattr(t, name)) for name in names})
+        return [made]
+
+    return rule
+
+
+def _of_tensors(rule: Rule) -> Rule:
+    def checked(t: Any, at: Picture) -> list[Transform]:
+        at.is_tensor()
+        return rule(t, at)
+
+    return checked
+
+
+def _erasing(t: Any, at: Picture) -> list[Transform]:
+    at.is_tensor()
+    value = "random" if t.value is None else t.value  # as v2 keeps it
+    value = tuple(value) if isinstance(value, list) else value
+    value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
+    return [T.RandomErasing(t.p, tuple(t.scale), tuple(t.ratio), value, t.inplace)]
+
+
+def _operations(*names: str) -> Rule:
+    """Translate AutoAugment and its kin."""
+
+    def rule(t: Any, at: Picture) -> list[Transform]:
+        given = {name: getattr(t, name) for name in names}
+        if isinstance(given.get("policy"), Enum):
+            given["policy"] = given["policy"].value
+        made = getattr(T, type(t).__name__)
+        return [made(**given, interpolation=mode_name(t.interpolation), fill=at.fill(t.fill))]
+
+    return rule
 
 
 def _normalize(t: Any, at: Picture) -> list[Transform]:
@@ -181,17 +229,33 @@ class _Preset:
     inplace: bool = False
 
 
-RULES: dict[str | None, Callable[[Any, Picture], list[Transform]]] = {
+RULES: dict[str | None, Rule] = {
+    "AugMix": _operations("severity", "mixture_width", "chain_depth", "alpha", "all_ops"),
+    "AutoAugment": _operations("policy"),
     "CenterCrop": _center_crop,
     "ColorJitter": _color_jitter,
     "ConvertImageDtype": _convert_image_dtype,
     "GaussianBlur": _gaussian_blur,
+    "GaussianNoise": _of_tensors(_same("mean", "sigma", "clip")),
     "Grayscale": _grayscale,
+    "JPEG": _same("quality"),
     "ImageClassification": _image_classification,
     "MaybePILToTensor": _maybe_pil_to_tensor,
     "MaybeToTensor": _maybe_to_tensor,
     "Normalize": _normalize,
     "PILToTensor": _pil_to_tensor,
+    "RGB": _rgb,
+    "RandAugment": _operations("num_ops", "magnitude", "num_magnitude_bins"),
+    "RandomAdjustSharpness": _same("sharpness_factor", "p"),
+    "RandomAutocontrast": _same("p"),
+    "RandomChannelPermutation": _same(),
+    "RandomEqualize": _same("p"),
+    "RandomErasing": _erasing,
+    "RandomGrayscale": _same("p"),
+    "RandomInvert": _same("p"),
+    "RandomPhotometricDistort": _same("brightness", "contrast", "saturation", "hue", "p"),
+    "RandomPosterize": _same("bits", "p"),
+    "RandomSolarize": _same("threshold", "p"),
     "RandomCrop": _random_crop,
     "RandomHorizontalFlip": _horizontal_flip,
     "RandomResizedCrop": _random_resized_crop,
@@ -202,5 +266,6 @@ RULES: dict[str | None, Callable[[Any, Picture], list[Transform]]] = {
     "ToPILImage": _to_pil_image,
     "ToPureTensor": _to_pure_tensor,
     "ToTensor": _to_tensor,
+    "TrivialAugmentWide": _operations("num_magnitude_bins"),
     **GEOMETRY,
 }

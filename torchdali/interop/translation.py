@@ -168,7 +168,7 @@ _CHANCES = (
     "RandomVerticalFlip RandomZoomOut"
 ).split()
 # These only tell v2 how an image is stored, or act on boxes and key points, which these samples do not have.
-_NO_PIXELS = "Identity RGB ClampBoundingBoxes ClampKeyPoints ConvertBoundingBoxFormat SetClampingMode".split()
+_NO_PIXELS = "Identity ClampBoundingBoxes ClampKeyPoints ConvertBoundingBoxFormat SetClampingMode".split()
 
 
 def _does_nothing(transform: Any) -> bool:
@@ -189,7 +189,7 @@ def _random_apply(to: Translation, t: Any, place: str) -> None:
     elif len(inner) == 1 and isinstance(inner[0], T.RandomHorizontalFlip | T.RandomVerticalFlip):
         to.steps.append(replace(inner[0], p=inner[0].p * t.p))
     else:
-        _refuse(to, t, place, inner)
+        _combine(to, t, place, [inner], converted, lambda parts: T.RandomApply(list(parts[0].transforms), t.p))
 
 
 def _random_choice(to: Translation, t: Any, place: str) -> None:
@@ -198,21 +198,64 @@ def _random_choice(to: Translation, t: Any, place: str) -> None:
     if len(possible) == 1:
         i, each = possible[0]
         to.add(each, f"{place}[{i}]")
-    else:
-        _refuse(to, t, place, to.part(t.transforms, place)[0])
+        return
+    parts, converted = _parts(to, t, place)
+    p = None if t.p is None else tuple(t.p)
+    _combine(to, t, place, parts, converted, lambda found: T.RandomChoice([_one(part) for part in found], p))
 
 
 def _random_order(to: Translation, t: Any, place: str) -> None:
+    before = replace(to.at)
     inner, converted = to.part(t.transforms, place)
     if len(t.transforms) == 1 or (len(inner) <= 1 and not converted):
         to.steps += inner
-    else:
-        _refuse(to, t, place, inner)
+        return
+    to.at = before
+    parts, converted = _parts(to, t, place)
+    _combine(to, t, place, parts, converted, lambda found: T.RandomOrder([_one(part) for part in found]))
 
 
-def _refuse(to: Translation, t: Any, place: str, inner: list[Step]) -> None:
-    missing = tuple(step for step in inner if isinstance(step, Missing))
-    to.steps.append(Missing(place, t, advice(t), missing))
+def _parts(to: Translation, t: Any, place: str) -> tuple[list[list[Step]], bool]:
+    """Translate each transform on its own, and tell whether the picture after one of them is of another kind."""
+    before, parts, converted = replace(to.at), [], False
+    for i, each in enumerate(t.transforms):
+        to.at = replace(before)
+        outer, to.steps = to.steps, []
+        to.add(each, f"{place}[{i}]")
+        parts.append(to.steps)
+        to.steps = outer
+        converted = converted or to.at != before
+    to.at = before
+    return parts, converted
+
+
+def _one(part: T.Compose) -> Transform | T.Compose:
+    """The only transform of a Compose, or the Compose; of an empty one, a transform that does nothing."""
+    return part if len(part.transforms) > 1 else next(iter(part.transforms), T.Identity())
+
+
+def _combine(
+    to: Translation,
+    t: Any,
+    place: str,
+    parts: list[list[Step]],
+    converted: bool,
+    make: Callable[[list[T.Compose]], Transform],
+) -> None:
+    """Add a transform of transforms, if all of these are translated, and leave the picture's kind as it is."""
+    steps = [step for part in parts for step in part]
+    missing = tuple(step for step in steps if isinstance(step, Missing))
+    if missing or converted:
+        reason = "what it holds can't be translated" if missing else _CONVERTS
+        to.steps.append(Missing(place, t, reason, missing))
+        return
+    try:
+        to.steps.append(make([T.Compose([step for step in part if isinstance(step, Transform)]) for part in parts]))
+    except (TypeError, ValueError) as error:
+        to.steps.append(Missing(place, t, str(error)))
+
+
+_CONVERTS = "it converts some images to another type: convert all of them, before it or after it"
 
 
 _CONTAINERS: dict[str | None, Callable[[Translation, Any, str], None]] = {

@@ -1,17 +1,18 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
 from .affine import RandomAffine, RandomRotation
+from .audio import AddNoise, CenterTimeCrop, RandomTimeCrop, TimeShift, TrimSilence
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
 from .base import Compose, Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
-from .combine import Identity, RandomApply, RandomChoice, RandomOrder
+from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
-from .function import traceable
+from .function import function, traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
 from .iou_crop import RandomIoUCrop
@@ -27,21 +28,28 @@ from .objects import (
     SanitizeKeyPoints,
 )
 from .pad import Pad, RandomZoomOut
+from .per_sample import PerSample
 from .perspective import RandomPerspective
 from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
+from .sound import SoundStep
+from .spectrogram import MFCC, FrequencyMasking, MelSpectrogram, Spectrogram, TimeMasking, ToDecibels
+from .timm import TimmRandAugment, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
 
 __all__ = [
     "JPEG",
+    "MFCC",
     "RGB",
+    "AddNoise",
     "AugMix",
     "AutoAugment",
     "CenterCrop",
     "CenterCrop3d",
+    "CenterTimeCrop",
     "ClampBoundingBoxes",
     "ClampKeyPoints",
     "ColorJitter",
@@ -51,15 +59,19 @@ __all__ = [
     "Decode",
     "ElasticTransform",
     "FiveCrop",
+    "FrequencyMasking",
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridMask",
     "Identity",
+    "Lambda",
+    "MelSpectrogram",
     "MixUp",
     "Mover",
     "Normalize",
     "Pad",
+    "PerSample",
     "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
@@ -85,16 +97,26 @@ __all__ = [
     "RandomRotation",
     "RandomShortestSize",
     "RandomSolarize",
+    "RandomTimeCrop",
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
     "SanitizeBoundingBoxes",
     "SanitizeKeyPoints",
     "ScaleJitter",
+    "SoundStep",
+    "Spectrogram",
     "TenCrop",
+    "TimeMasking",
+    "TimeShift",
+    "TimmRandAugment",
+    "ToDecibels",
     "ToDtype",
     "Transform",
+    "TrimSilence",
     "TrivialAugmentWide",
     "Views",
+    "function",
+    "rand_augment_transform",
     "traceable",
 ]

@@ -12,12 +12,12 @@ from ..moves import Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
 from .base import Params, is_integer, is_number
-from .operations import Warp
+from .operations import Geometric
 
 if TYPE_CHECKING:
     from .._dali import Ops
 
-_PARTIAL = (*Warp.names, "Posterize", "Solarize", "AutoContrast", "Equalize")
+_PARTIAL = (*Geometric.names, "Posterize", "Solarize", "AutoContrast", "Equalize")
 _MORE = ("Brightness", "Color", "Contrast", "Sharpness")
 _BINS = 10
 
@@ -96,14 +96,21 @@ class AugMix(Operations):
     def dali_params(self, params: Params) -> list[str]:
         return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
 
+    @property
+    def moves_alone(self) -> str:
+        return (
+            "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
+            "TrivialAugmentWide for samples with masks, boxes or points"
+        )
+
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
 
     def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
         self.check_bytes(ops.dtype_of(image))
-        mixed = image * params["own"]
+        mixed = image * ops.beside(params["own"])
         for i in range(int(self.mixture_width)):
-            mixed = mixed + self.turns(ops, image, params, self._turns(i)) * params[f"weight{i}"]
+            mixed = mixed + self.turns(ops, image, params, self._turns(i)) * ops.beside(params[f"weight{i}"])
         # It is cut off, as in torchvision, and never above 255 but by rounding.
         return ops.cast(ops.math.floor(mixed), dtype=ops.as_dtype(torch.uint8))
 

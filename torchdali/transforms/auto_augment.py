@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from ..moves import Sizes
 from ..rand import Rand
 from .base import Params, Transform, is_integer, mode_name
-from .operations import AutoContrast, Bits, Equalize, Operation, Sharpness, Tone, Warp
+from .operations import AutoContrast, Bits, Equalize, Geometric, Operation, Sharpness, Tone
 from .policies import POLICIES
 from .rounds import Rounds
 
-SIGNED = frozenset({*Warp.names, *Tone.names, *Sharpness.names})
+SIGNED = frozenset({*Geometric.names, *Tone.names, *Sharpness.names})
 """Operations that go either way."""
 NAMES = (
     "Identity",
-    *Warp.names,
+    *Geometric.names,
     "Brightness",
     "Color",
     "Contrast",
@@ -54,13 +54,12 @@ class Operations(Rounds):
     fill: Any
 
     needs_sizes = True
-    images_only = True
 
     def __post_init__(self) -> None:
         if mode_name(self.interpolation) not in ("nearest", "bilinear"):
             raise ValueError(f'interpolation must be "nearest" or "bilinear", got {self.interpolation!r}')
         warp = self.branches[0]
-        assert isinstance(warp, Warp)
+        assert isinstance(warp, Geometric)
         try:
             warp.fill_values()
         except (TypeError, ValueError) as error:
@@ -72,7 +71,7 @@ class Operations(Rounds):
 
     def families(self) -> list[Operation]:
         """The operations, by family."""
-        warp = Warp(mode_name(self.interpolation), self.fill)
+        warp = Geometric(mode_name(self.interpolation), self.fill)
         return [warp, Tone(), Sharpness(), Bits(), AutoContrast(), Equalize()]
 
     @cached_property

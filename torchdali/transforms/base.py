@@ -107,9 +107,9 @@ class Transform:
         return False
 
     @property
-    def images_only(self) -> bool:
-        """It moves pixels in a way that no mask or box can follow, so it is refused beside them."""
-        return False
+    def moves_alone(self) -> str:
+        """It moves pixels as nothing beside them can be moved: the sentence of the error; "": it does not."""
+        return ""
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         """Give the moves of a batch, for what lies in its pictures.
@@ -190,7 +190,9 @@ class Mover(Transform):
     dims: ClassVar[int] = 2
     """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
 
-    moving = True
+    @property
+    def moving(self) -> bool:
+        return True
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         return self.moves(params)
@@ -350,13 +352,14 @@ def check_transform(transform: Any) -> None:
             if kind.__name__ in known
             else "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1]"
             if kind.__name__ in ("ToTensor", "ToImage", "PILToTensor", "ConvertImageDtype")
-            else "torchdali has no such transform: write a function f(sample, rand) over DALI batches"
+            else f"torchdali has no such transform: write torchdali.transforms.PerSample({kind.__name__}(...))"
         )
         raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
     if isinstance(transform, torch.nn.Module):
         raise TypeError(
             f"transform must be a torchdali transform or a function f(sample, rand) over DALI batches, got the torch "
-            f"module {kind.__name__}: call it on the batch in your loop"
+            f"module {kind.__name__}: call it on the batch in your loop, or write "
+            f"torchdali.transforms.PerSample({kind.__name__}(...))"
         )
     if isinstance(transform, type) and kind.__name__ in known:
         raise TypeError(f"transform must be an object, got the class: write {kind.__name__}(...)")

@@ -34,8 +34,8 @@ class Chance(Transform):
 
 
 def bits(ops: Ops, on: Any) -> Any:
-    """0 or 255 of 0 or 1, as uint8: a mask for `&`, `|` and `^`."""
-    return ops.cast(on * 255, dtype=ops.as_dtype(torch.uint8))
+    """0 or 255 of 0 or 1, as uint8: a mask for `&`, `|` and `^` with images."""
+    return ops.beside(ops.cast(on * 255, dtype=ops.as_dtype(torch.uint8)))
 
 
 def chosen(on: Any, changed: Any, image: Any) -> Any:

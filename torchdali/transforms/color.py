@@ -42,6 +42,8 @@ def adjusted(ops: Ops, image: Any, name: str, factor: Any) -> Any:
 def adjusted_host(image: torch.Tensor, name: str, factor: Any) -> torch.Tensor:
     """One of the four, by torchvision's kernel."""
     kernels = functional()
+    if name == "hue":  # it works channel by channel, which is slower with channels last
+        image = image.contiguous()
     changed: torch.Tensor = getattr(kernels, f"adjust_{name}_image")(image, float(factor))
     return changed
 

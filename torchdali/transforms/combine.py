@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,37 @@ class Identity(Transform):
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         return image
+
+
+def Lambda(lambd: Callable[..., Any], *types: type) -> Callable[..., Any]:
+    """Give the function itself: a function is a transform here, so this only checks what it takes.
+
+    Args:
+        lambd: a function `f(sample, rand)` of a batch: `sample` holds DALI batches by field, `rand` gives random
+            numbers with one row for each sample, and it returns the fields.
+        *types: torchvision's, which has no meaning here.
+
+    Raises:
+        TypeError: it takes one argument, as torchvision's does, or types are given.
+    """
+    instead = (
+        "write def f(sample, rand): ...; return {**sample, 'image': ...}, where sample['image'] is a batch of DALI, or "
+        "a subclass of torchdali.transforms.Transform with transform_host(image, out) for torch's tensors"
+    )
+    if types:
+        raise TypeError(f"Lambda takes no types, since a function here gets all fields of a batch: {instead}")
+    if not callable(lambd):
+        raise TypeError(f"Lambda takes a function f(sample, rand), got {lambd!r}")
+    try:
+        signature(lambd).bind(None, None)
+    except ValueError:  # of a builtin: its arguments are not known
+        return lambd
+    except TypeError:
+        try:
+            signature(lambd).bind(None, None, None)  # a traceable one
+        except TypeError:
+            raise TypeError(f"Lambda takes a function f(sample, rand) of a batch, got {lambd!r}: {instead}") from None
+    return lambd
 
 
 def _check_some(transforms: Any, whose: str) -> None:
@@ -76,6 +108,10 @@ class RandomApply(Rounds):
     def branches(self) -> Sequence[Transform]:
         return [Chain(steps_of(self.transforms, "RandomApply"))]
 
+    @property
+    def _all_take_one(self) -> bool:
+        return self.p == 1
+
     def choose(self, rand: Rand, sizes: Sizes | None) -> tuple[NDArray[Any], Any]:
         return rand.bernoulli(self.p, 1), None
 
@@ -97,6 +133,7 @@ class RandomChoice(Rounds):
     p: Sequence[float] | None = None
 
     rounds = 1
+    _all_take_one = True
 
     def __post_init__(self) -> None:
         _check_some(self.transforms, "RandomChoice")

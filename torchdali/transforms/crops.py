@@ -61,7 +61,8 @@ def _five(size: int | Sequence[int]) -> list[Transform]:
 class FiveCrop(Views):
     """The four corners and the middle, as five views of each sample: `torch.stack(images, 1)` is [N, 5, C, H, W].
 
-    Their order is torchvision's: top left, top right, bottom left, bottom right, middle.
+    Their order is torchvision's: top left, top right, bottom left, bottom right, middle.  It is the last step of a
+    transform: write Normalize and the like before it.
 
     Args:
         size: of the results in pixels, int or (height, width).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Generator
 
 from ..errors import TransformError
+from ..kinds import AnyKind, Kind, as_kind
 from ..rand import Key, Rand, derive, name_key
 
 if TYPE_CHECKING:
@@ -20,6 +21,49 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 Sample = dict[str, Any]
+
+
+def check_adds(adds: Mapping[str, AnyKind] | None) -> dict[str, Kind]:
+    """Make the kinds of the fields that a function adds.
+
+    Raises:
+        ValueError: a kind that is none, or files.
+    """
+    kinds = {name: as_kind(kind, "adds") for name, kind in (adds or {}).items()}
+    if encoded := [name for name, kind in kinds.items() if kind.encoded]:
+        raise ValueError(f"adds must hold kinds of decoded values, got files for {encoded[0]!r}: decode them in it")
+    if first := [name for name, kind in kinds.items() if str(getattr(kind, "layout", None)) in ("CHW", "FCHW")]:
+        raise ValueError(
+            f"functions return pictures as [H, W, C], got the layout {kinds[first[0]].layout} for {first[0]!r}: "  # type: ignore[attr-defined]
+            "leave the layout out"
+        )
+    return kinds
+
+
+def function(
+    *, adds: Mapping[str, AnyKind] | None = None, keeps_size: bool = False, traceable: bool = False
+) -> Callable[[F], F]:
+    """Say what a function over batches does, as a decorator: `@T.function(adds={"depth": kinds.Image()})`.
+
+    Args:
+        adds: the kinds of fields that it adds to every batch: the transforms after it move them, and they leave as
+            their kinds do.  A field that is not named is an array, or a list of objects.
+        keeps_size: images leave it with the sizes that they had: transforms after it that need sizes can be traced.
+        traceable: as `traceable` says.
+
+    Raises:
+        ValueError: a kind that is none, or files, which must be decoded before.
+    """
+    kinds = check_adds(adds)
+
+    def mark(function: F) -> F:
+        function.__torchdali_adds__ = kinds  # type: ignore[attr-defined]
+        function.__torchdali_keeps_size__ = keeps_size  # type: ignore[attr-defined]
+        if traceable:
+            function.__torchdali_traceable__ = True  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 def traceable(function: F) -> F:
@@ -211,7 +255,11 @@ class FunctionRand:
 
 
 class Function:
-    """A function as a step of a transform: it sees whole samples, as a dict of batches.
+    """A function as a step of a transform: it sees whole samples, as a dict of all fields by their names.
+
+    Images, masks, boxes, arrays and numbers are batches of DALI; objects, such as strings, and polygons are lists of
+    one value per sample.  It returns such a dict: batches of DALI, or lists and numpy arrays of one value per sample.
+    Numbers and objects that it leaves out stay as they were; other fields are dropped.
 
     Raises:
         TypeError: it can't be called with (sample, rand), or (sample, rand, ops) where it is traceable.
@@ -220,6 +268,8 @@ class Function:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.traceable: bool = getattr(function, "__torchdali_traceable__", False)
+        self.adds: dict[str, Kind] = getattr(function, "__torchdali_adds__", {})
+        self.keeps_size: bool = getattr(function, "__torchdali_keeps_size__", False)
         arguments = ("sample", "rand", "ops") if self.traceable else ("sample", "rand")
         try:
             signature = inspect.signature(function)
@@ -247,9 +297,10 @@ class Function:
         """Call the function, and check its result.
 
         Raises:
-            TransformError: it did not return a dict of batches of as many samples.
+            TransformError: it did not return a dict of batches, or of lists, of as many samples.
         """
         given = _Fields(sample)
+        given.traced = self.traceable
         result = self.function(given, rand, ops) if self.traceable else self.function(given, rand)
         if not isinstance(result, dict) or not result:
             got = (
@@ -262,12 +313,18 @@ class Function:
             raise TransformError(
                 f"the transform {self.name} must return a dict of fields, such as {{**sample, ...}}, got {got}"
             )
+        if missing := [name for name in self.adds if name not in result]:
+            raise TransformError(f"the transform {self.name} must return {missing[0]!r}, which its adds= names")
         for field, value in result.items():
-            samples = getattr(value, "batch_size", None)
+            host = not self.traceable and (
+                isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+            )
+            samples = len(value) if host else getattr(value, "batch_size", None)
             if not isinstance(field, str) or (samples is None and type(value).__name__ != "DataNode"):
                 raise TransformError(
                     f"the transform {self.name} must return DALI batches, got {type(value).__name__} for {field!r}: "
-                    "wrap host data in ndd.as_batch, and leave torch tensors to the loader"
+                    "wrap host data in ndd.as_batch, or give a list of one value per sample; leave torch tensors to "
+                    "the loader"
                 )
             if samples not in (None, rand.num_samples):
                 raise TransformError(
@@ -279,11 +336,11 @@ class Function:
 class _Fields(dict[str, Any]):
     """A sample, which explains why a field is missing."""
 
+    traced = False
+
     def __missing__(self, name: str) -> Any:
-        raise MissingField(
-            f"{name!r} is not among the fields that a transform sees ({', '.join(self)}): "
-            "objects, such as strings, travel beside DALI"
-        )
+        why = ": a traceable one does not see objects, such as strings, which no pipeline can hold" * self.traced
+        raise MissingField(f"{name!r} is not among the fields that a transform sees ({', '.join(self)}){why}")
 
 
 class MissingField(TransformError, KeyError):

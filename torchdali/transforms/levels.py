@@ -34,13 +34,13 @@ def inverted(ops: Ops, image: Any, on: Any, dtype: torch.dtype) -> Any:
     if dtype == torch.uint8:
         return image ^ bits(ops, on)
     image = adjust.wide(ops, image, dtype)
-    return ops.cast(chosen(on, 1.0 - image, image), dtype=ops.as_dtype(dtype))
+    return ops.cast(chosen(ops.beside(on), 1.0 - image, image), dtype=ops.as_dtype(dtype))
 
 
 def solarized(ops: Ops, image: Any, threshold: Any, dtype: torch.dtype) -> Any:
     """The negative of values from `threshold` on, a number or one for each sample; infinity: of none."""
     image = adjust.wide(ops, image, dtype)
-    bright = image >= threshold
+    bright = image >= ops.beside(threshold)
     if dtype == torch.uint8:
         return image ^ bits(ops, bright * 1)
     return ops.cast(chosen(bright * 1.0, 1.0 - image, image), dtype=ops.as_dtype(dtype))
@@ -50,8 +50,8 @@ def stretched(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     """As `autocontrast`: each channel between its smallest and largest value; one of a single value stays."""
     f32 = ops.as_dtype(torch.float32)
     image = adjust.wide(ops, image, dtype)
-    low = ops.cast(ops.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=f32)
-    high = ops.cast(ops.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=f32)
+    low = ops.cast(ops.reductions.min(image, axes=adjust.axes(ops, "HW"), keep_dims=True), dtype=f32)
+    high = ops.cast(ops.reductions.max(image, axes=adjust.axes(ops, "HW"), keep_dims=True), dtype=f32)
     flat = (low == high) * 1.0
     scale = (high - low) * (1 / 255 if dtype == torch.uint8 else 1.0) + flat
     return adjust.settled(ops, (image - low * (1.0 - flat)) / scale, dtype)
@@ -64,6 +64,12 @@ def equalized(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     u8 = ops.as_dtype(torch.uint8)
     levels = ops.cast(ops.math.floor(adjust.wide(ops, image, dtype) * 255.999), dtype=u8)
     return ops.cast(ops.equalize(levels) * (1 / 255), dtype=ops.as_dtype(dtype))
+
+
+def autocontrasted(image: torch.Tensor) -> torch.Tensor:
+    """By torchvision's kernel, whose reductions are several times as slow with channels last."""
+    stretched: torch.Tensor = functional().autocontrast_image(image.contiguous())
+    return stretched
 
 
 @dataclass(frozen=True)
@@ -110,10 +116,10 @@ class RandomPosterize(Chance):
     def transform(self, ops: Ops, image: Any, on: Any) -> Any:
         dtype = ops.dtype_of(image)
         if dtype == torch.uint8:
-            return image & ops.cast(255 - on * (2 ** (8 - self.bits) - 1), dtype=ops.as_dtype(dtype))
+            return image & ops.beside(ops.cast(255 - on * (2 ** (8 - self.bits) - 1), dtype=ops.as_dtype(dtype)))
         image, levels = adjust.wide(ops, image, dtype), 2.0**self.bits
         cut = ops.math.clamp(ops.math.floor(image * levels), 0.0, levels - 1) * (1 / levels)
-        return ops.cast(chosen(on, cut, image), dtype=ops.as_dtype(dtype))
+        return ops.cast(chosen(ops.beside(on), cut, image), dtype=ops.as_dtype(dtype))
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
         return functional().posterize_image(image, int(self.bits)) if on else image
@@ -169,7 +175,7 @@ class RandomAutocontrast(Chance):
         return switch(ops, on, [lambda ops, part: stretched(ops, part, dtype)], image, [{}])
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
-        return functional().autocontrast_image(image) if on else image
+        return autocontrasted(image) if on else image
 
 
 @dataclass(frozen=True)

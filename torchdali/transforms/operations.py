@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from ..forms.image import functional
-from ..moves import Sizes
+from ..moves import Affine, Move, Sizes
 from . import adjust
-from .base import Params, Transform
-from .levels import equalized, solarized, stretched
+from .base import ANY, Mover, Params, Transform
+from .levels import autocontrasted, equalized, solarized, stretched
 from .sharpness import kernels, sharpened
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ class Operation(Transform):
     def dali_params(self, params: Params) -> list[str]:
         return [name for name in params if name not in ("operation", "strength")]
 
-    def transform_host(
-        self, image: torch.Tensor, out: torch.Tensor | None = None, *, operation: Any, strength: Any, **_: Any
-    ) -> torch.Tensor:
-        return self.apply(image, self.names[int(operation)], float(strength))
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        return self.apply(image, self.names[int(params["operation"])], float(params["strength"]))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         """One operation, by torchvision's kernel."""
@@ -56,25 +54,44 @@ class Operation(Transform):
 
 
 @dataclass(frozen=True)
-class Warp(Operation):
+class Geometric(Operation, Mover):
     """Shears, translations and rotations.
 
     Args:
         interpolation: "nearest" or "bilinear".
         fill: of what lies outside: a number, one for each channel, or None for zeros.
+        whole: translations are cut off to whole pixels.
     """
 
     interpolation: str = "nearest"
     fill: Any = None
+    whole: bool = True
+
+    on_dali = True  # by a form of its own, whose matrix goes from the result to the image
 
     names = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 
     def numbers(self, operation: NDArray[np.int32], strength: Strengths, sizes: Sizes) -> Params:
         rows = zip(operation.tolist(), strength.tolist(), sizes.tolist(), strict=True)
-        return {"matrix": np.array([inverse(self.names[k], value, *size) for k, value, size in rows], np.float32)}
+        matrices = [inverse(self.names[k], self._cut(k, value), *size) for k, value, size in rows]
+        return {"matrix": np.array(matrices, np.float32), "size": sizes}
 
-    def transform(self, ops: Ops, image: Any, matrix: Any) -> Any:
-        fill = self.fill_values()
+    def _cut(self, operation: int, strength: float) -> float:
+        return int(strength) if self.whole and self.names[operation].startswith("Translate") else strength
+
+    def dali_params(self, params: Params) -> list[str]:
+        return ["matrix"]
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        if params is ANY:
+            return [Affine(None, None, self.interpolation, self.fill)]
+        back = np.zeros((len(params["size"]), 3, 3))
+        back[:, :2], back[:, 2, 2] = params["matrix"], 1
+        back[np.linalg.det(back) == 0] = np.eye(3)  # of samples that are not warped
+        return [Affine(np.linalg.inv(back)[:, :2], params["size"], self.interpolation, self.fill)]
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        fill, matrix = self.fill_values(), params["matrix"]
         mode = ops.interpolation(self.interpolation)
         if len(fill) == 1 and (self.interpolation == "nearest" or fill == [0.0]):
             return ops.warp_affine(image, matrix, fill_value=fill[0], interp_type=mode, inverse_map=True)
@@ -106,11 +123,12 @@ class Warp(Operation):
         if name == "Rotate":
             warped = kernels.rotate_image(image, strength, interpolation=mode, fill=fill)
             return warped
-        shear, shift, center = [0.0, 0.0], [0, 0], None
+        shift: list[float] = [0, 0]
+        shear, center = [0.0, 0.0], None
         if name.startswith("Shear"):
             shear[name == "ShearY"], center = math.degrees(math.atan(strength)), [0, 0]
         else:
-            shift[name == "TranslateY"] = int(strength)
+            shift[name == "TranslateY"] = self._cut(self.names.index(name), strength)
         warped = kernels.affine_image(image, 0.0, shift, 1.0, shear, interpolation=mode, fill=fill, center=center)
         return warped
 
@@ -119,14 +137,15 @@ def inverse(name: str, strength: float, height: int, width: int) -> NDArray[np.f
     """[2, 3], from an output pixel to an input pixel, whose centres lie at halves, as DALI counts."""
     from torchvision.transforms.functional import _get_inverse_affine_matrix as inverse_matrix
 
-    angle, shift, shear, center = 0.0, [0, 0], [0.0, 0.0], [0.0, 0.0]
+    shift: list[float] = [0, 0]
+    angle, shear, center = 0.0, [0.0, 0.0], [0.0, 0.0]
     if name.startswith("Shear"):
         shear[name == "ShearY"] = math.degrees(math.atan(strength))
         center = [-width * 0.5, -height * 0.5]
     elif name == "Rotate":
         angle = -strength
     else:
-        shift[name == "TranslateY"] = int(strength)
+        shift[name == "TranslateY"] = strength
     matrix = np.array(inverse_matrix(center, angle, shift, 1.0, shear)).reshape(2, 3)
     middle = np.array([width / 2, height / 2])
     # torchvision's counts from the image's middle.
@@ -145,11 +164,12 @@ class Tone(Operation):
 
     def transform(self, ops: Ops, image: Any, own: Any, grey: Any, mean: Any) -> Any:
         dtype = ops.dtype_of(image)
+        own, grey, mean = ops.beside(own), ops.beside(grey), ops.beside(mean)
         if ops.channels_of(image) == 1:  # it has no saturation
             alone = own * (grey == 0.0) + (grey != 0.0) * 1.0
-            return adjust.settled(ops, image * alone + ops.reductions.mean(image) * mean, dtype)
+            return adjust.settled(ops, image * alone + adjust.mean_of(ops, image) * mean, dtype)
         level = adjust.grey_of(ops, image, dtype)
-        return adjust.settled(ops, image * own + (level * grey + ops.reductions.mean(level) * mean), dtype)
+        return adjust.settled(ops, image * own + (level * grey + adjust.mean_of(ops, level) * mean), dtype)
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()
@@ -187,7 +207,7 @@ class Bits(Operation):
         return {"threshold": threshold, "mask": (256 - 2 ** (8 - kept)).astype(np.uint8)}
 
     def transform(self, ops: Ops, image: Any, threshold: Any, mask: Any) -> Any:
-        return solarized(ops, image, threshold, ops.dtype_of(image)) & mask
+        return solarized(ops, image, threshold, ops.dtype_of(image)) & ops.beside(mask)
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()
@@ -195,7 +215,7 @@ class Bits(Operation):
         if name == "Posterize":
             changed = kernels.posterize_image(image, int(strength))
         elif name == "Solarize":
-            changed = kernels.solarize_image(image, 255.0 * strength)
+            changed = kernels.solarize_image(image, 255.0 * strength) if strength <= 1 else image
         else:
             changed = kernels.invert_image(image)
         return changed
@@ -211,7 +231,7 @@ class SolarizeAdd(Operation):
         return {"add": strength.astype(np.float32)}
 
     def transform(self, ops: Ops, image: Any, add: Any) -> Any:
-        return adjust.settled(ops, image + (image < 128) * add, ops.dtype_of(image))
+        return adjust.settled(ops, image + (image < 128) * ops.beside(add), ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         return torch.where(image < 128, (image.to(torch.int16) + int(strength)).clamp_(0, 255).to(torch.uint8), image)
@@ -227,8 +247,7 @@ class AutoContrast(Operation):
         return stretched(ops, image, ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        wide: torch.Tensor = functional().autocontrast_image(image)
-        return wide
+        return autocontrasted(image)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..moves import Move, Sizes, spread
+from ..moves import Crop, Move, Resize, Sizes, spread
 from ..rand import Key, Rand
-from .base import Compose, Convert, Filter, Mover, Params, Transform, check_transform
+from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform
+from .sound import SoundStep
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _LARGE = 1 << 14  # the edge of a picture in which everything fits
 
 def part_of(params: dict[str, Any], head: str) -> dict[str, Any]:
     """The params whose names begin with `head`, without it."""
+    if params is ANY:
+        return params
     return {key.removeprefix(head): values for key, values in params.items() if key.startswith(head)}
 
 
@@ -50,7 +53,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
-        elif isinstance(transform, (Filter, Convert)) or (
+        elif isinstance(transform, (Filter, Convert, SoundStep)) or (
             isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
         ):
             raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
@@ -64,7 +67,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
     return found
 
 
-class Chain(Transform):
+class Chain(Mover):
     """Steps as one branch."""
 
     def __init__(self, steps: Sequence[Transform]) -> None:
@@ -86,6 +89,15 @@ class Chain(Transform):
     def draws(self) -> bool:
         return any(step.draws for step in self.steps)
 
+    @property
+    def fixes_size(self) -> bool:
+        last = [step for step in self.steps if step.fixes_size or changes_size(step)][-1:]
+        return any(step.fixes_size for step in last)
+
+    @property
+    def varies_size(self) -> bool:
+        return not self.fixes_size and any(step.varies_size for step in self.steps)
+
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         for step in self.steps:
             dtype = step.out_dtype(dtype)
@@ -99,10 +111,6 @@ class Chain(Transform):
     @property
     def moving(self) -> bool:
         return any(step.moving for step in self.steps)
-
-    @property
-    def images_only(self) -> bool:
-        return any(step.images_only for step in self.steps)
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         moves: list[Move] = []
@@ -135,11 +143,25 @@ class Chain(Transform):
         return image
 
 
-class Rounds(Transform):
+def changes_size(step: Transform) -> bool:
+    """Whether images may come out of a step with another size."""
+    if isinstance(step, Chain):
+        return any(changes_size(inner) for inner in step.steps)
+    if isinstance(step, Rounds):
+        return any(changes_size(branch) for branch in step.branches)
+    if not isinstance(step, Mover):
+        return step.fixes_size or step.varies_size
+    return step.varies_size or any(isinstance(move, (Crop, Resize)) for move in step.moves(ANY))
+
+
+class Rounds(Mover):
     """In each round, a sample goes through one of some branches, or through none.
 
     Numbers are drawn for just the samples that take a branch, keyed by the branch's name and the round: a crop that
     fits nowhere is no error of samples that do not take it, and a sample's numbers do not depend on the others'.
+
+    Images go through the switch.  What lies in them makes the moves of all branches, and stays where it is in those
+    that its sample does not take.
 
     A subclass is a frozen dataclass that gives `branches`, `rounds` and `choose`.
     """
@@ -195,12 +217,26 @@ class Rounds(Transform):
         return any(branch.needs_sizes for branch in self.branches)
 
     @property
-    def moving(self) -> bool:
-        return any(branch.moving for branch in self.branches)
+    def fixes_size(self) -> bool:
+        """Of branches of which every sample takes one: they give images of one size, all the same."""
+        if self.rounds != 1 or not self._all_take_one or not all(branch.fixes_size for branch in self.branches):
+            return False
+        rand, size = Rand(0, 0, np.zeros(1, np.uint64)), np.full((1, 2), _LARGE)
+        ends = [branch.make_params(rand, size)[1] for branch in self.branches]
+        return len({tuple(np.asarray(end)[0].tolist()) for end in ends}) == 1
 
     @property
-    def images_only(self) -> bool:
-        return any(branch.images_only for branch in self.branches)
+    def varies_size(self) -> bool:
+        return not self.fixes_size and any(changes_size(branch) for branch in self.branches)
+
+    @property
+    def _all_take_one(self) -> bool:
+        """Each sample takes a branch in each round."""
+        return False
+
+    @property
+    def moving(self) -> bool:
+        return any(branch.moving for branch in self.branches)
 
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         moves: list[Move] = []
@@ -218,7 +254,7 @@ class Rounds(Transform):
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         which, chosen = self.choose(rand, sizes)
         n, names = len(rand), names_of(self.branches)
-        params: Params = {}
+        params: Params = {} if sizes is None else {"size": sizes}
         for turn in range(self.rounds):
             # Copies: DALI takes no strided arrays.
             params[f"{turn}"] = which[:, turn].astype(np.int32)
@@ -231,9 +267,8 @@ class Rounds(Transform):
                 at = None if sizes is None else sizes[some] if len(rows) else np.full((1, 2), _LARGE)
                 drawn, ends = self.draw(k, turn, own.take(some), at, some, chosen)
                 for key, values in drawn.items():
-                    full = np.repeat(np.asarray(values)[:1], n, axis=0)
-                    if len(rows):
-                        full[rows] = values
+                    full = np.zeros((n, *np.shape(values)[1:]), np.asarray(values).dtype)
+                    full[rows] = values if len(rows) else 0
                     params[f"{turn}/{k}/{key}"] = full
                 if len(rows) and after is not None and ends is not None:
                     after[rows] = ends

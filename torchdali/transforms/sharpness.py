@@ -30,7 +30,7 @@ def kernels(n: int) -> NDArray[np.float32]:
 
 def sharpened(ops: Ops, image: Any, factor: Any, kernel: Any, dtype: torch.dtype) -> Any:
     """As `adjust_sharpness`: between the image and a soft one; the outermost pixels stay."""
-    kernel = kernel.gpu() if ops.device == "gpu" else kernel
+    kernel, factor = ops.beside(kernel), ops.beside(factor)
     image = adjust.wide(ops, image, dtype)
     soft = ops.filter(image, kernel)  # rounds, as torchvision does
     soft = ops.cast(soft, dtype=ops.as_dtype(torch.float32))

@@ -73,7 +73,7 @@ def _grouped(
     """Eagerly: split, and put together by hand, since dynamic mode's merge does not work in DALI 2.4.0."""
     # Behind another split, a batch is not one tensor.
     chosen = np.array([np.asarray(row) for row in _dali.Output(which).arrays()]).reshape(-1)
-    out: list[Any] = [None] * len(chosen)
+    parts: list[tuple[list[int], Any]] = []
     for k in range(len(branches) + 1):
         rows = np.flatnonzero(chosen == k)
         if not len(rows):
@@ -85,9 +85,8 @@ def _grouped(
         if k:
             some = {key: ops._conditional.split(values, predicate=taken)[0] for key, values in params[k - 1].items()}
             part = branches[k - 1](ops, part, **some)
-        for row, tensor in zip(rows, part.tensors, strict=True):
-            out[row] = tensor
-    return _dali.as_batch(out)
+        parts.append((rows.tolist(), part))
+    return _dali.joined(parts)
 
 
 def _split(

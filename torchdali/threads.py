@@ -1,0 +1,60 @@
+"""Threads that wait for slow storage, and that no one waits for at the end: a read may never return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Task = tuple[int, Callable[[], Any], "SimpleQueue[tuple[int, Any, BaseException | None]]"]
+
+
+class DaemonThreads:
+    """Some threads that call functions, each result in its place.
+
+    Those of `concurrent.futures` are joined at the interpreter's exit, which a read that never returns would stop.
+
+    Args:
+        count: the number of threads.
+        name: the start of their names.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name = count, name
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._started = 0
+
+    def map(self, function: Callable[[T], Any], values: Iterable[T]) -> list[Any]:
+        """Call a function with each value, several at a time; the first error of the results rises."""
+        while self._started < self._count:
+            name = f"{self._name}_{self._started}"
+            threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
+            self._started += 1
+        answers: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        count = 0
+        for count, value in enumerate(values, 1):
+            self._tasks.put((count - 1, lambda value=value: function(value), answers))  # type: ignore[misc]
+        found = sorted((answers.get() for _ in range(count)), key=lambda answer: answer[0])
+        for _, _, error in found:
+            if error is not None:
+                raise error
+        return [result for _, result, _ in found]
+
+    def close(self) -> None:
+        """Let the threads end, each after what it does now."""
+        for _ in range(self._started):
+            self._tasks.put(None)
+
+
+def _work(tasks: SimpleQueue[Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        number, function, answers = task
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+        answers.put((number, result, error))
+        del task, function, answers, result, error  # not kept while it waits
