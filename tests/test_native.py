@@ -164,6 +164,26 @@ def test_an_image_is_not_read_past_its_end():
     assert done.stdout.strip() == "read within", (done.returncode, done.stderr[-500:])
 
 
+class Corner(Mover):
+    """A mover whose window starts at one place for all."""
+
+    def make_params(self, rand, sizes):
+        return {"shape": np.full((len(sizes), 2), 4)}, np.full((len(sizes), 2), 4)
+
+    def moves(self, params):
+        return [Crop((1, 2), params["shape"]), Flip(1, True)]
+
+
+def test_values_that_all_samples_share():
+    arrays = draw_images(np.random.default_rng(0), np.array([[9, 9], [8, 12]]))
+    params, sizes = Corner().make_params(None, np.zeros((2, 2)))
+    batch = images.make_images(
+        arrays, images.Target([(Corner(), params)], sizes, (4, 4), 0), Pool(), lambda run, n: run(range(n))
+    )
+    for row, image in zip(batch.numpy(), arrays, strict=True):
+        assert np.array_equal(row, image[1:5, 2:6][:, ::-1])
+
+
 def other_cases():
     rng = np.random.default_rng(0)
     sizes, start = np.array([[20, 30]] * 2), np.array([[0, 0]] * 2)

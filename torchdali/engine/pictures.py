@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import fill_values, native_uint8
+from ..forms.image import fill_values, in_rows, native_uint8
 from ..moves import Crop, Flip, Move, Resize, Sizes
 from ..native.images import PICTURE, Kernel, Values, kernel
 from ..transforms.base import Mover, Params, Transform
@@ -127,7 +127,7 @@ def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params
     way = _Way(shapes)
     for step, params in steps:
         if isinstance(step, Mover) and type(step).transform_host is Mover.transform_host:
-            if not step.rowwise or not all(way.move(move) for move in step.moves(params)):
+            if not step.rowwise or not all(in_rows(move) and way.move(move) for move in step.moves(params)):
                 return None
         elif not way.change(step, channels):
             return None

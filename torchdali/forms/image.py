@@ -76,6 +76,16 @@ def has_rows(move: Move) -> bool:
     return isinstance(move, (Crop, Resize, Flip))
 
 
+def in_rows(move: Move) -> bool:
+    """Whether the values of a crop, resize or flip are arrays of one row per sample, and none is one for all."""
+    if isinstance(move, Flip):
+        return isinstance(move.on, np.ndarray) and move.on.ndim == 1
+    pairs = (
+        (move.start, move.shape) if isinstance(move, Crop) else (move.size,) if isinstance(move, Resize) else (None,)
+    )
+    return all(isinstance(pair, np.ndarray) and pair.ndim == 2 for pair in pairs)
+
+
 def move_row(move: Move) -> Callable[[torch.Tensor, int], torch.Tensor]:
     """Make a function of (image, i) that moves an image as row i says: `move_on_host` without a move for each sample.
 

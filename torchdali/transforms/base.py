@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import has_dali_form, has_rows, move_on_dali, move_on_host, move_row
+from ..forms.image import has_dali_form, has_rows, in_rows, move_on_dali, move_on_host, move_row
 from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Rand
@@ -241,7 +241,10 @@ class Mover(Transform):
     def bind(self, params: Params) -> HostForm:
         if type(self).transform_host is not Mover.transform_host or not self.rowwise:
             return super().bind(params)  # the moves may be large, such as a field of displacements
-        first, *others = [move_row(move) for move in self.moves(params)]
+        moves = self.moves(params)
+        if not all(in_rows(move) for move in moves):
+            return super().bind(params)
+        first, *others = [move_row(move) for move in moves]
         if not others:
             return lambda image, _out, i: first(image, i)
 
