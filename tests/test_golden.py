@@ -1093,6 +1093,7 @@ OLD_STATES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*samples are iterated again:RuntimeWarning")
 @pytest.mark.parametrize("key", OLD_STATES)
 def test_a_state_of_an_older_version(key, files):
     """It is refused with what to write; that goes on with the same samples, whose augmentations may be others."""

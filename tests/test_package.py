@@ -27,7 +27,7 @@ GROUPS = {
     "order": "state order batches drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "batch_function options source samples collate buffers threads prefetch watchdog listeners",
-    "formats": "formats.*",
+    "formats": "formats.* schema",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",
     "native": "native.*",

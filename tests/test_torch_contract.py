@@ -370,7 +370,7 @@ def test_what_people_give_instead(folder: Path) -> None:
 
     with pytest.raises(TypeError, match=r"got DALI's reader File: write torchdali.readers.File\(...\)"):
         make(ndd.readers.File(file_root=str(folder)))
-    with pytest.raises(TypeError, match=r"got a dict: for arrays in memory write InMemoryDataset\(\*\*arrays\)"):
+    with pytest.raises(TypeError, match=r"got str for 'x': for lists of files write FileDataset\({...}\)"):
         td.NumpyDataset({"x": "x.npy"})  # type: ignore[arg-type]
     for given in (torch.nn.Flatten(), T.Compose):
         with pytest.raises(TypeError):

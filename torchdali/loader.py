@@ -629,6 +629,8 @@ class DataLoader:
 
     @property
     def _objects(self) -> list[str]:
+        if self.source.empty:
+            return []
         kinds = {**self.source.kinds, **self._compiled().added}
         return [name for name, kind in kinds.items() if str(kind) == "object"]
 

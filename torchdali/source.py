@@ -205,7 +205,7 @@ class Source:
                 f"{name} needs no worker processes, since DALI reads and decodes in threads: num_workers="
                 f"{options.num_workers} changes nothing; write num_threads={options.num_workers}",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=3 + (type(self).bind is not Source.bind),
             )
         return self if options.kinds is None else self.with_kinds(options.kinds)
 

@@ -20,6 +20,7 @@ from ..formats.whole import first_whole
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
 from ..options import Options
+from ..schema import Seen, find_kinds
 from ..source import DirectReading, Pass, Reading, Source
 from .convert import Conversion, Convert
 
@@ -136,8 +137,6 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
 
     def _look_for_doubts(self) -> None:
         """Look at the first sample for kinds that are guesses, and for fields that belong to the boxes beside them."""
-        from ..python.schema import Seen, find_kinds  # it is in a package that needs this module
-
         self._doubts = {}
         own = {name: kind for name, kind in self.kinds.items() if name not in BESIDE}
         told = {name: kind for name, kind in own.items() if name in self._told or kind != WORDS[kind.held]}

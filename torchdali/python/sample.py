@@ -29,8 +29,8 @@ import torch
 from ..batch import Columns, Held
 from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
+from ..schema import GROUPED, Seen, find_kinds
 from ..signature import Form
-from .schema import GROUPED, Seen, find_kinds
 from .values import column_of, convert, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from ..batch import Held
-from ..checks import resolve
-from ..formats.image import own_size
-from ..kinds import (
+from .batch import Held
+from .checks import resolve
+from .formats.image import own_size
+from .kinds import (
     ARRAY,
     ENCODED,
     IMAGE,
@@ -34,7 +34,7 @@ from ..kinds import (
     Polygons,
     Video,
 )
-from ..kinds import tell as told_kind
+from .kinds import tell as told_kind
 
 GROUPED = frozenset("labels masks area areas iscrowd keypoints scores ids polygons segmentation".split())
 """The names that detection gives to the fields beside boxes which have one row per object."""
