@@ -386,6 +386,43 @@ def test_output_functions_padded_fields_and_pinning_come_first() -> None:
     assert sorted(len(rows) for batch in loader for rows in batch) == [1, 1, 2, 2, 3, 3]
 
 
+def test_soft_labels_are_mixed_and_resumed() -> None:
+    rng = np.random.default_rng(2)
+    image = rng.integers(0, 256, (N, 4, 4, 3), np.uint8)
+    data = td.InMemoryDataset(image=image, label=rng.dirichlet(np.ones(CLASSES), N).astype(np.float32))
+    for mix in (v2.RandomChoice([v2.MixUp(), v2.CutMix()]), T.MixUp(), T.CutMix()):
+        assert_resumes_exactly(lambda mix=mix: make(mix, dataset=data, output="dict"))
+        _, soft = next(iter(make(mix, dataset=data)))
+        assert soft.shape == (4, CLASSES) and torch.allclose(soft.sum(1), torch.ones(4))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.processes)])
+def test_batches_of_the_workers_collate_fn_are_transformed_too(workers: int) -> None:
+    data = [(torch.full((2,), float(i)), i) for i in range(8)]
+    options: dict[str, Any] = {"dataset": data, "transform": None, "collate_fn": collate, "num_workers": workers}
+
+    def stream(at: int) -> list[str]:
+        with make(everything, **options) as loader:
+            loader.seek(0, at)
+            return list(map(repr, loader))
+
+    assert stream(0)[1:] == stream(1) and "label" in stream(0)[0]
+
+
+def test_positions_of_batches_that_a_source_makes_are_rows() -> None:
+    sizes = [1, 3, 2]
+    source = td.SampleSource(lambda info: _rows(sizes, info.iteration), batch=True)
+    found = list(make(by_keys, dataset=source, shuffle=False, transform=None))
+    assert [batch[2] for batch in found] == [[0], [0, 1, 2], [0, 1]]
+    assert len({float(u) for batch in found for u in batch[1]}) == 6
+
+
+def _rows(sizes: list[int], step: int) -> Any:
+    if step >= len(sizes):
+        raise StopIteration
+    return np.zeros((sizes[step], 2))
+
+
 @pytest.mark.processes
 def test_accelerate_gets_mixed_batches() -> None:
     from accelerate import Accelerator, skip_first_batches

@@ -113,12 +113,15 @@ def test_fields(root: Path) -> None:
     dataset = coco(root, ["target.labels", "image", "index", "target.image_id"])
     target, _, index = dataset[4]
     assert list(target) == ["labels", "image_id"] and target["image_id"] == 995 and index == 4
-    with pytest.raises(ValueError, match=r"fields must be different ones of image, target\.boxes, .* got \['boxes'\]"):
-        coco(root, ["boxes"])
+    assert coco(root, ["boxes", "image", "index"]).fields == ("target.boxes", "image", "index")
+    with pytest.raises(ValueError, match=r"fields must be different ones of image, target\.boxes, .* got \['masks'\]"):
+        coco(root, ["masks"])
     with pytest.raises(ValueError, match="box_format must be one of xywh, xyxy, got 'cxcywh'"):
         coco(root, box_format="cxcywh")
-    told = coco(root, kinds={"target.area": "array"})
-    assert told.kinds["target.area"] == kinds.ARRAY
+    told = coco(root, kinds={"target.area": "array", "iscrowd": "array"})
+    assert told.kinds["target.area"] == told.kinds["target.iscrowd"] == kinds.ARRAY
+    with pytest.raises(ValueError, match=r"kinds must name fields among image, .* got 'box'"):
+        coco(root, kinds={"box": "boxes"})
 
 
 def test_images_without_objects_may_be_left_out(root: Path) -> None:

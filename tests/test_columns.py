@@ -49,7 +49,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 def in_memory(folder):
     files = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
     boxes = [read_only(np.ones((1 + i % 3, 4), np.float32)) for i in range(len(files))]
-    return td.InMemoryDataset(image=files, boxes=boxes)
+    return td.InMemoryDataset(image=files, boxes=boxes, kinds={"boxes": "array"})
 
 
 def decoded(folder):

@@ -730,6 +730,12 @@ def test_other_things(pictures, tmp_path):
     digits.data, digits.targets = torch.zeros(2, 28, 28), torch.zeros(2)
     with pytest.raises(TypeError, match=r"MNIST has others: its images are in memory: write InMemoryDataset"):
         from_torchvision(digits)
+    for kind, words in (
+        (datasets.CocoDetection, r"write CocoDataset\(root, annotations\)"),
+        (datasets.VOCSegmentation, r'write FileDataset\(\{"image": dataset.images, "mask": dataset.masks\}, kinds='),
+    ):
+        with pytest.raises(TypeError, match=f"{kind.__name__} has others: {words}"):
+            from_torchvision(kind.__new__(kind))
     with pytest.raises(TypeError, match="ImageFolder is one already"):
         from_torchvision(td.ImageFolder(pictures))
     with pytest.raises(TypeError, match=r"write ImageFolder\(\.\.\.\)"):

@@ -20,7 +20,10 @@ import pytest
 import torch
 
 import torchdali as td
+import torchdali.iterator
+import torchdali.loader
 from torchdali import transforms as T
+from torchdali.prefetch import Prefetcher
 from torchdali.testing import garble_file, make_image_folder, sample_digests
 
 from .conftest import our_threads
@@ -385,6 +388,49 @@ def test_an_interrupt_in_the_callers_thread_is_not_the_end_of_the_epoch(folder):
     with pytest.raises(RuntimeError, match="ended by close"):
         next(iterator)
     assert not loader.state_dict()["finished"]
+
+
+@pytest.mark.parametrize("where", ["get", "_hand_over"])
+def test_an_interrupt_after_a_batch_has_left_its_queue_loses_nothing(make, where, monkeypatch):
+    """It may come between any two instructions; the batch is made again."""
+    expected = [sample_digests(batch) for batch in make()]
+    loader, calls = make(), []
+    owner = Prefetcher if where == "get" else torchdali.iterator
+    original = getattr(owner, where)
+
+    def interrupted(*arguments):
+        got = original(*arguments)
+        if threading.current_thread() is threading.main_thread():
+            calls.append(where)
+            if len(calls) in (1, 3, 4):
+                raise KeyboardInterrupt
+        return got
+
+    monkeypatch.setattr(owner, where, interrupted)
+    found, iterator = [], iter(loader)
+    while True:
+        try:
+            found.append(sample_digests(next(iterator)))
+        except StopIteration:
+            break
+        except KeyboardInterrupt:
+            continue
+    assert found == expected and len(calls) >= len(expected) + 3
+
+
+def test_an_interrupt_while_a_pass_begins_skips_no_epoch(make, monkeypatch):
+    loader, original = make(), torchdali.loader.OpenPass
+
+    def interrupted(**arguments):
+        monkeypatch.setattr(torchdali.loader, "OpenPass", original)
+        raise KeyboardInterrupt
+
+    before, iterator = loader.state_dict(), iter(loader)
+    monkeypatch.setattr(torchdali.loader, "OpenPass", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert loader.state_dict() == before and loader.epoch == 0
+    assert [sample_digests(batch) for batch in iterator] == [sample_digests(batch) for batch in make()]
 
 
 @pytest.mark.processes

@@ -171,7 +171,7 @@ def test_in_memory_images_arrays_numbers_and_objects(folder):
     boxes = [np.arange(n * 4, dtype=np.float32).reshape(n, 4) for n in (2, 0, 3, 1)]
     dataset = td.InMemoryDataset(
         image=images, file=[Path(path).read_bytes() for path in files], boxes=boxes, score=[0.5, 1, 2, 3],
-        name=list("abcd"), vector=np.eye(4, dtype=np.float32),
+        name=list("abcd"), vector=np.eye(4, dtype=np.float32), kinds={"boxes": "array"},
     )  # fmt: skip
     for engine in ("eager", "pipeline", "debug"):
         loader = td.DataLoader(dataset, 4, device="cpu", engine=engine, transform=T.CenterCrop(8))

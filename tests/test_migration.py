@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
 import os
 import re
+import runpy
+import shutil
 import threading
 import time
 import warnings
@@ -21,6 +24,7 @@ import pytest
 import torch
 from nvidia.dali import fn, pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from PIL import Image
 from torch.utils.data import (
     ConcatDataset,
     Dataset,
@@ -32,7 +36,9 @@ from torch.utils.data import (
     random_split,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
-from torchvision.datasets import ImageFolder
+from torchvision import tv_tensors
+from torchvision.datasets import CocoDetection, ImageFolder, VOCSegmentation, wrap_dataset_for_transforms_v2
+from torchvision.ops import masks_to_boxes
 from torchvision.transforms import v2
 
 import torchdali as td
@@ -409,6 +415,202 @@ def test_skipping(folder: Path) -> None:
     sought = loader()
     sought.seek(0, 3)
     assert all(torch.equal(one, batch["image"]) for one, batch in zip(skipped, sought, strict=True))
+
+
+# From scripts for detection, segmentation and self-supervised training
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight images with COCO annotations and masks of ids in palettes, as scripts/make_shapes.py writes them."""
+    out = tmp_path_factory.mktemp("shapes")
+    runpy.run_path(str(ROOT / "scripts" / "make_shapes.py"))["make_shapes"](out, 8, 0)
+    return out / "train"
+
+
+def coco_detection(shapes: Path) -> Any:
+    with contextlib.redirect_stdout(None):
+        return CocoDetection(str(shapes / "images"), str(shapes / "instances.json"))
+
+
+def voc(shapes: Path, root: Path) -> VOCSegmentation:
+    """The same images and masks in the folders of VOC."""
+    folder = root / "VOCdevkit" / "VOC2012"
+    shutil.copytree(shapes / "images", folder / "JPEGImages")
+    shutil.copytree(shapes / "masks", folder / "SegmentationClass")
+    (folder / "ImageSets" / "Segmentation").mkdir(parents=True)
+    names = sorted(path.stem for path in (shapes / "masks").iterdir())
+    (folder / "ImageSets" / "Segmentation" / "train.txt").write_text("\n".join(names))
+    return VOCSegmentation(str(root), "2012", "train")
+
+
+class Pedestrians(Dataset[Any]):
+    """The dataset of the tutorial: masks of objects, and their boxes."""
+
+    def __init__(self, shapes: Path, typed: bool = True) -> None:
+        self.masks, self.typed = sorted((shapes / "masks").iterdir()), typed
+
+    def __len__(self) -> int:
+        return len(self.masks)
+
+    def __getitem__(self, index: int) -> tuple[Any, dict[str, Any]]:
+        path = self.masks[index]
+        image = v2.functional.to_image(Image.open(path.parents[1] / "images" / f"{path.stem}.jpg"))
+        ids = torch.from_numpy(np.array(Image.open(path)))
+        labels = ids.unique()[1:].long()
+        masks = (ids == labels[:, None, None]).to(torch.uint8)
+        boxes = masks_to_boxes(masks)
+        if not self.typed:
+            boxes[:, 2:] -= boxes[:, :2]
+            return torch.Tensor(image).to(torch.uint8), {"boxes": boxes, "masks": masks, "labels": labels}
+        typed_boxes = tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=v2.functional.get_size(image))  # type: ignore[call-overload]
+        return image, {"boxes": typed_boxes, "masks": tv_tensors.Mask(masks), "labels": labels, "image_id": index}
+
+
+def flipped(dataset: Any, **options: Any) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    """All samples of a dataset for detection, mirrored by the loader."""
+    transform = T.RandomHorizontalFlip(1.0)
+    with make(dataset, transform=transform, output="list", **options) as loader:
+        return [sample for images, targets in loader for sample in zip(images, targets, strict=True)]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools
+@row("`wrap_dataset_for_transforms_v2(CocoDetection(root, annotations))`")
+def test_wrapped_coco(shapes: Path) -> None:
+    wrapped = wrap_dataset_for_transforms_v2(coco_detection(shapes), {"boxes", "labels", "masks", "image_id"})
+    theirs = [v2.RandomHorizontalFlip(1.0)(v2.functional.to_image(image), target) for image, target in wrapped]
+    same = flipped(wrapped)
+    ours = flipped(td.CocoDataset(shapes / "images", shapes / "instances.json", box_format="xyxy", masks=True))
+    assert len(theirs) == len(same) == len(ours) == 8
+    for samples in (same, ours):
+        for (image, target), (their_image, their_target) in zip(samples, theirs, strict=True):
+            assert torch.equal(image, their_image) and target["image_id"] == their_target["image_id"]
+            assert len(target["boxes"]) == len(their_target.get("boxes", ()))  # torchvision leaves out what is empty
+            for name in {"boxes", "labels"} & set(their_target):
+                assert torch.equal(target[name], their_target[name].to(target[name].dtype))
+    for (image, target), (_, their_target) in zip(same, theirs, strict=True):
+        assert torch.equal(target["masks"], their_target.get("masks", target["masks"]))
+        assert target["masks"].shape[1:] == image.shape[1:]
+    for (_, target), (_, others) in zip(ours, same, strict=True):  # polygons are mirrored before they are drawn
+        assert target["masks"].shape == others["masks"].shape
+        assert not len(others["masks"]) or (target["masks"] != others["masks"]).float().mean() < 0.02
+
+
+@row("a `Dataset` of tv_tensors, as in the tutorial of Mask R-CNN")
+def test_tv_tensors(shapes: Path) -> None:
+    for (image, target), (before, its) in zip(flipped(Pedestrians(shapes)), Pedestrians(shapes), strict=True):
+        expected = v2.RandomHorizontalFlip(1.0)(before, its)
+        assert torch.equal(image, expected[0]) and target["image_id"] == its["image_id"]
+        assert all(torch.equal(target[name], expected[1][name]) for name in ("boxes", "masks", "labels"))
+
+
+@row("a `Dataset` of plain tensors of boxes and masks")
+def test_plain_tensors(shapes: Path) -> None:
+    plain = Pedestrians(shapes, typed=False)
+    with pytest.raises(td.TorchDaliError, match="kinds="):  # which of the formats it is can't be seen
+        flipped(plain)
+    found = flipped(plain, kinds={"boxes": td.kinds.Boxes("xywh"), "masks": "mask"})
+    for (image, target), (expected, its) in zip(found, flipped(Pedestrians(shapes)), strict=True):
+        assert torch.equal(image, expected) and torch.equal(target["masks"], its["masks"])
+        target["boxes"][:, 2:] += target["boxes"][:, :2]
+        assert torch.equal(target["boxes"], its["boxes"])
+
+
+@row("`collate_fn=lambda batch: tuple(zip(*batch))`")
+def test_lists(shapes: Path) -> None:
+    data = Pedestrians(shapes)
+    theirs = torch.utils.data.DataLoader(data, 3, collate_fn=lambda batch: tuple(zip(*batch, strict=True)))
+    with make(data, 3, output="list") as loader:
+        for (images, targets), (their_images, their_targets) in zip(loader, theirs, strict=True):
+            assert all(map(torch.equal, images, their_images)) and len(targets) == len(their_targets)
+            for target, its in zip(targets, their_targets, strict=True):
+                assert target.keys() == its.keys() and torch.equal(target["boxes"], its["boxes"])
+
+
+@row("v2's `RandomPhotometricDistort`, `RandomZoomOut`, `RandomIoUCrop`, `RandomShortestSize`, `SanitizeBoundingBoxes`")
+def test_ssds_augmentation(shapes: Path) -> None:
+    names = "RandomPhotometricDistort RandomZoomOut RandomIoUCrop RandomShortestSize SanitizeBoundingBoxes"
+    steps = [getattr(T, name)(*([[48, 64], 96] if "Shortest" in name else [])) for name in names.split()]
+    assert all(hasattr(v2, name) for name in names.split())
+    transform = T.Compose([*steps, T.ToDtype(torch.float32, scale=True)])
+    objects = 0
+    with make(Pedestrians(shapes), transform=transform, output="list", shuffle=True) as loader:
+        for images, targets in [*loader, *loader]:
+            for image, target in zip(images, targets, strict=True):
+                boxes, size = target["boxes"], image.shape[1:]
+                assert len(boxes) == len(target["labels"]) == len(target["masks"]) and min(size) <= 64
+                for box, mask in zip(boxes, target["masks"], strict=True):
+                    objects += 1
+                    found = masks_to_boxes(mask[None])[0] if mask.any() else box
+                    assert mask.shape == size and (found[:2] > box[:2] - 2).all() and (found[2:] < box[2:] + 2).all()
+    assert objects > 8
+
+
+@row("`VOCSegmentation(root)`")
+def test_voc(shapes: Path, tmp_path: Path) -> None:
+    data = voc(shapes, tmp_path)
+    files = td.FileDataset({"image": data.images, "mask": data.masks}, kinds={"mask": td.kinds.Mask(fill=255)})
+    transform = T.Compose([T.RandomHorizontalFlip(1.0), T.CenterCrop(160)])  # larger than all images
+    (batch,) = make(data, 8, kinds={"field1": td.kinds.Mask(fill=255)}, transform=transform, output="tuple")
+    (other,) = make(files, 8, transform=transform, output="tuple")
+    for images, masks in (batch, other):
+        assert images.shape == (8, 3, 160, 160)
+        for mask, (_, ids) in zip(masks, data, strict=True):
+            one_more = tv_tensors.Mask(np.array(ids)[:, ::-1] + 1)  # torchvision fills with 0
+            assert torch.equal(mask, v2.functional.center_crop(one_more, [160, 160]) - 1)
+    assert torch.equal(batch[1], other[1])
+
+
+@row("v2's `RandomResize`, `RandomCrop`, `RandomHorizontalFlip`, `ColorJitter`, `Normalize` of an image and its mask")
+def test_the_reference_of_segmentation(shapes: Path, tmp_path: Path) -> None:
+    masks = sorted((shapes / "masks").iterdir())
+    images = [tmp_path / path.name for path in masks]
+    for path, image in zip(masks, images, strict=True):  # images that show their masks
+        Image.fromarray(np.array(Image.open(path)) * 60).convert("RGB").save(image)
+    data = td.FileDataset({"image": images, "mask": masks}, kinds={"mask": td.kinds.Mask(fill=4)})
+    moves = [T.RandomCrop(64, padding=40, fill={"image": 240}), T.RandomHorizontalFlip()]
+    for batch in [*make(data, transform=T.Compose(moves), shuffle=True)]:
+        assert torch.equal(batch["image"], batch["mask"][:, None].expand(-1, 3, -1, -1) * 60)
+    steps = [T.RandomResize(40, 120), *moves, T.ColorJitter(0.4, 0.4), T.Normalize([0.5] * 3, [0.2] * 3)]
+    for batch in make(data, transform=T.Compose(steps), shuffle=True):
+        assert batch["image"].shape == (4, 3, 64, 64) and batch["image"].dtype == torch.float32
+        assert batch["mask"].dtype == torch.uint8 and set(batch["mask"].unique().tolist()) <= {0, 1, 2, 3, 4}
+
+
+@row("a transform that calls another one twice (SimCLR, MoCo)")
+def test_two_views(folder: Path) -> None:
+    one = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.8, 0.8, 0.8, 0.2)]
+    for views, labels in make(td.ImageFolder(folder), transform=T.Views([one, one]), output="tuple"):
+        assert [view.shape for view in views] == [(len(labels), 3, 24, 24)] * 2
+        assert (views[0] != views[1]).flatten(1).any(1).all()
+
+
+@row("DINO's and SwAV's multi-crop")
+def test_multi_crop(folder: Path) -> None:
+    globally, locally = [T.RandomResizedCrop(32, scale=(0.4, 1.0))], [T.RandomResizedCrop(16, scale=(0.05, 0.4))]
+    eight = T.Views([globally] * 2 + [locally] * 6)
+    pairs = make(td.ImageFolder(folder), transform=T.Views([globally] * 2), output="tuple")
+    for (views, labels), (pair, _) in zip(
+        make(td.ImageFolder(folder), transform=eight, output="tuple"), pairs, strict=True
+    ):
+        assert [view.shape[0] for view in views] == [len(labels)] * 8
+        assert [view.shape[-1] for view in views] == [32] * 2 + [16] * 6
+        assert all(map(torch.equal, views, pair))  # the first two are the same as without the others
+
+
+@row("windows of a `np.memmap`, as nanoGPT's `get_batch`")
+def test_token_windows(tmp_path: Path) -> None:
+    path = tmp_path / "train.bin"
+    np.arange(1000, dtype=np.uint16).tofile(path)
+    memory = np.memmap(path, np.uint16, "r")
+    seen = []
+    for (tokens,) in make(td.TokenWindows(path, 64), shuffle=True, output="tuple"):
+        for inputs, targets in zip(tokens[:, :-1], tokens[:, 1:], strict=True):
+            start = int(inputs[0])
+            assert inputs.tolist() == memory[start : start + 64].tolist()
+            assert targets.tolist() == memory[start + 1 : start + 65].tolist()
+            seen.append(start)
+    assert sorted(seen) == list(range(0, 935, 64)) != seen
 
 
 # From DALI's pipeline mode

@@ -256,6 +256,48 @@ def test_numbers():
     assert stats.kstest(noisy.flatten().numpy(), stats.norm(0.5, 0.1).cdf).pvalue > 1e-5
 
 
+# Clips
+
+CLIPS = [
+    T.ColorJitter(0.4, 0.4, 0.4, 0.3),
+    T.RandomPhotometricDistort(),
+    T.Grayscale(3),
+    T.RandomGrayscale(1.0),
+    T.RandomChannelPermutation(),
+    T.RandomInvert(1.0),
+    T.RandomAutocontrast(1.0),
+    T.RandomAdjustSharpness(2, 1.0),
+    T.RandomErasing(1.0),
+    T.JPEG(50),
+    T.RandAugment(2, 12),
+    T.RandomApply([T.RandomSolarize(99, 1.0), T.GaussianBlur(3)], 1.0),
+]
+
+
+@pytest.mark.parametrize("transform", CLIPS, ids=lambda transform: type(transform).__name__)
+def test_frames_of_a_clip_are_images(transform):
+    """DALI's form of [F, H, W, C] gives each frame what it gives an image with the same params."""
+    from torchdali import _dali
+
+    rng = np.random.default_rng(0)
+    clips = [rng.integers(0, 200, (3, 20 + i, 24, 3), dtype=np.uint8) for i in range(4)]
+    sizes = np.array([clip.shape[1:3] for clip in clips])
+    params, _ = transform.make_params(Rand(3, 0, np.arange(4)), sizes)
+
+    def run(arrays, layout, rows):
+        with _dali.Session(1, torch.device("cpu")):
+            ops = _dali.DynamicOps("cpu")
+            ops.frames = layout == "FHWC"
+            given = {name: _dali.as_batch(params[name][rows]) for name in transform.dali_params(params)}
+            out = transform.transform(ops, _dali.as_batch(arrays, layout), **given)
+            return [array.copy() for array in _dali.Output(out).arrays()]
+
+    whole = run(clips, "FHWC", np.arange(4))
+    for number, clip in enumerate(clips):
+        frames = run([frame.copy() for frame in clip], "HWC", np.full(len(clip), number))
+        assert np.array_equal(whole[number], np.stack(frames))
+
+
 # Through the loader
 
 

@@ -65,12 +65,14 @@ def test_a_killed_training_goes_on(digits, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of data by recipe; small ones, as the scripts make them."""
-    shapes, sums = (tmp_path_factory.mktemp(name) for name in ("shapes", "sums"))
+    shapes, sums, folders = (tmp_path_factory.mktemp(name) for name in ("shapes", "sums", "folders"))
     finish(start("scripts/make_shapes.py", "--out", shapes, "--train=24", "--val=6", preload=["PIL.ImageDraw"]))
     finish(start("scripts/make_sums.py", "--out", sums, "--train=150", "--val=30"))
-    return {"detection": shapes, "segmentation": shapes, "simclr": digits, "language_model": sums}
+    for split in ("train", "val"):
+        make_image_folder(folders / split, classes=2, per_class=24)
+    return {"detection": shapes, "segmentation": shapes, "simclr": folders, "language_model": sums}
 
 
 @pytest.mark.slow
@@ -164,7 +166,7 @@ ON_CPU = {
         "--trainer.logger=false",
     ],
     **{
-        recipe: ["--data.root={made}", "--train.output={out}", "--train.device=cpu"]
+        recipe: [*SMALL, "--data.root={made}", "--train.output={out}", "--train.device=cpu"]
         for recipe in ("detection", "segmentation", "simclr", "language_model")
     },
     "migrate_from_pipeline": [

@@ -128,6 +128,9 @@ def test_other_kinds_are_told(lists: Lists, tmp_path: Path) -> None:
     picture = FileDataset({"x": [tmp_path / "pixels.npy"]}, kinds={"x": "image"})
     assert picture.kinds == {"x": kinds.IMAGE}
     assert torch.equal(picture[0][0], torch.from_numpy(pixels_of(0)).permute(2, 0, 1))
+    for labels in ([[[1, 2, 3, 4]], []] * 5 + [[]], [np.ones((i % 3, 4), np.float32) for i in range(N)]):
+        boxes = FileDataset(lists.images, labels, kinds={"label": kinds.Boxes("xywh")})
+        assert boxes.kinds["label"] == kinds.Boxes("xywh") and read(boxes, 1)["label"][0].shape[1:] == (4,)
     assert FileDataset({"label": lists.texts}).kinds == {"label": kinds.OBJECT}
     assert FileDataset(lists.images, kinds={"image": kinds.Image(exif=True)}).kinds["image"].exif is True
     with pytest.raises(ValueError, match=r"ending 'xyz' does not say .* \('x': .*0\.xyz\): write kinds={'x': \.\.\.}"):

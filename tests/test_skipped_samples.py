@@ -328,7 +328,7 @@ def test_a_window_that_fails_in_dali_is_tried_by_pillow(folder: Path, monkeypatc
     assert loader.bad_samples == []
     for one, other in zip(expected, found, strict=True):
         assert (one.int() - other.int()).abs().max() <= 2  # chroma upsampling
-    monkeypatch.setattr("torchdali.engine.repair.transcode", refuse)
+    monkeypatch.setattr("torchdali.engine.fetch.Fetcher.transcode", refuse)
     with pytest.raises(td.BadSampleError, match="decode failed for sample 5"):
         list(td.DataLoader(dataset, 4, device="cpu", transform=TRANSFORM, engine="eager"))
 

@@ -85,7 +85,18 @@ EXAMPLES = {
     "ToDtype": [T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.float16, True), T.ToDtype(torch.float64)],
 }
 """By exported name."""
-NO_TRANSFORMS = {"CutMix", "Lambda", "MixUp", "Mover", "rand_augment_transform", "Views", "Transform", "traceable"}
+NO_TRANSFORMS = {
+    "CutMix",
+    "Lambda",
+    "MixUp",
+    "Mover",
+    "rand_augment_transform",
+    "Views",
+    "Transform",
+    "PerSample",
+    "function",
+    "traceable",
+}
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Held
+from .kinds import AnyKind, Boxes, Kind, Points, tell
 from .signature import NUMERIC, check_arrays, is_number
 
 
@@ -34,6 +35,30 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
         check_arrays(name, column)
         return [np.ascontiguousarray(value) for value in column], "array"
     return column, "object"
+
+
+def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[Column, Kind]:
+    """Give a column of a kind that the user tells, and that kind.
+
+    Raises:
+        ValueError: its values can't be of this kind.
+        FieldTypeError: lists of numbers that differ in dtype or number of dimensions.
+    """
+    kind = tell(told, held)
+    if kind.held == held or (held in ("image", "encoded") and kind.held == "array"):
+        return column, kind
+    if held == "encoded" and kind.held == "object":
+        return [value.tobytes() for value in column], kind
+    if held == "object" and kind.held == "array" and all(isinstance(value, (list, tuple)) for value in column):
+        arrays = [np.asarray(value) for value in column]
+        if isinstance(kind, (Boxes, Points)):  # an empty list has no shape
+            end = next((array.shape[1:] for array in arrays if array.size), (4 if isinstance(kind, Boxes) else 2,))
+            return [array.astype(np.float32).reshape(-1, *end) for array in arrays], kind
+        check_arrays(name, arrays)
+        return arrays, kind
+    raise ValueError(
+        f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
+    )
 
 
 def _on_host(tensor: torch.Tensor) -> NDArray[Any]:

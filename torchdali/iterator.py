@@ -13,7 +13,7 @@ import torch
 
 from .batch import BadSample, Collated, map_leaves
 from .engine.run import Run
-from .errors import TooManyBadSamplesError, forget_frames, let_through
+from .errors import TooManyBadSamplesError, forget_frames, interruption, let_through
 from .forming import Forming
 from .state import Position
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
@@ -47,6 +47,7 @@ class OpenPass:
         run: makes its batches.
         start: where it begins.
         move: tells the loader where the stream stands.
+        go_back: begins the next pass at a place.
         loaded: gives the place of a state that was loaded after the pass began; None: there is none.
         form: makes what the user gets of a batch's fields.
         state: gives the loader's state at a position, which goes into each batch; None: none does.
@@ -63,6 +64,7 @@ class OpenPass:
     start: Position
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
+    go_back: Callable[[Position], None]
     form: Forming
     state: Callable[[Position], dict[str, Any]] | None
     bad_samples: list[BadSample]
@@ -134,14 +136,22 @@ class LoaderIterator:
         opened = self._opened()
         try:
             work = self._take(opened)
+            if work.step.counts is None and work.step.start.samples_seen != self._position.samples_seen:
+                # An interrupt came after a work had left its queue, and before it was handed over: it is made again.
+                self._close()
+                opened.go_back(self._position)
+                self._pass = None
+                opened = self._opened()
+                work = self._take(opened)
         except StopIteration:
             self._end()
             opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
         opened.bad_samples.extend(work.bad)
         self._count_bad(opened, work.bad)
-        self._position = work.step.end._replace(snapshot=work.snapshot)
+        end = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
+            self._position = end
             # The stages, and DALI's pipeline, still know the work: by its traceback the error would hold the caller.
             error, work.error, work.failed = work.error, None, None
             raise error
@@ -150,13 +160,19 @@ class LoaderIterator:
             batch = _mapped(batch, _pinned)
         _hand_over(batch)
         marked = "valid" in batch
-        # Before the position moves: where a function of the user raises, the batch was not handed over.
-        formed = opened.form(batch, work)
-        if opened.pin and opened.form.calls:
-            formed = map_leaves(formed, _pinned)
-        if opened.state is not None:
-            self._put_state(formed, opened.state(self._position))
-        opened.move(self._position)
+        try:
+            # Before the loader's position moves: where a function of the user raises, the batch was not handed over.
+            formed = opened.form(batch, work)
+            if opened.pin and opened.form.calls:
+                formed = map_leaves(formed, _pinned)
+            if opened.state is not None:
+                self._put_state(formed, opened.state(end))
+        except Exception as error:
+            if interruption(error) is None:
+                self._position = end  # the next batch is the one after it
+            raise
+        self._position = end
+        opened.move(end)
         if self._told is not None:
             last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step
             unmarked = not marked and not work.valid.all()

@@ -573,30 +573,37 @@ class DataLoader:
     def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
         options = self.options
-        return OpenPass(
-            run=run,
-            start=start,
-            move=partial(self._progress.move, number),
-            loaded=partial(self._progress.loaded, number),
-            form=Forming(
-                form=self._form,
-                rebuild=self.source.rebuild,
-                objects=self._objects,
-                collate=self._collate,
-                transform=self._batch_function,
-                seed=self.seed,
-                shard=shard,
-                device=self.device,
-            ),
-            state=self._state_at if options.with_state else None,
-            bad_samples=self.bad_samples,
-            most_bad=options.most_bad(self._samples_of(shard)),
-            timeout=options.timeout or None,
-            pin=options.pin_memory,
-            ends_unseen=self.source.endless,
-            padded=self.pad_last,
-            ranks=shard.world_size,
-        )
+        try:
+            return OpenPass(
+                run=run,
+                start=start,
+                move=partial(self._progress.move, number),
+                loaded=partial(self._progress.loaded, number),
+                go_back=self._progress.load,
+                form=Forming(
+                    form=self._form,
+                    rebuild=self.source.rebuild,
+                    objects=self._objects,
+                    collate=self._collate,
+                    transform=self._batch_function,
+                    seed=self.seed,
+                    shard=shard,
+                    device=self.device,
+                ),
+                state=self._state_at if options.with_state else None,
+                bad_samples=self.bad_samples,
+                most_bad=options.most_bad(self._samples_of(shard)),
+                timeout=options.timeout or None,
+                pin=options.pin_memory,
+                ends_unseen=self.source.endless,
+                padded=self.pad_last,
+                ranks=shard.world_size,
+            )
+        except BaseException:
+            # An interrupt: the pass was not begun for its user, and the next one begins at the same place.
+            run.close()
+            self._progress.load(start)
+            raise
 
     def _samples_of(self, shard: Shard) -> int | None:
         """A rank's samples of an epoch, rounded up; None where that is not known."""

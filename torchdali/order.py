@@ -106,7 +106,7 @@ class Step:
 
     def resized(self, size: int) -> Step:
         """Resize the step to the number of samples that came for it."""
-        if self.counts is None or size == len(self.valid):
+        if self.counts is None or (self.counts == "samples" and size == len(self.valid)):
             return self
         end = self.end
         positions = np.arange(size)

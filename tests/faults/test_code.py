@@ -107,6 +107,7 @@ def test_ctrl_c_at_any_moment(engine: str, prefetch: int, make: Make, trial: Tri
         clean[place] = rows(batch)
     rng = random.Random(engine)
     many, wrong, lost, interrupts = trial.times(8, 100), 0, 0, 0
+    details: list[Any] = []
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for _ in range(many):
@@ -132,13 +133,17 @@ def test_ctrl_c_at_any_moment(engine: str, prefetch: int, make: Make, trial: Tri
                     iterator = iter(loader)
             signal.setitimer(signal.ITIMER_REAL, 0)
             interrupts += came
-            wrong += sum(found[place] != clean.get(place) for place in found)
+            differing = [place for place in found if found[place] != clean.get(place)]
+            wrong += len(differing)
+            details += [(came, place, found[place], clean.get(place)) for place in differing[:1]]
             lost += len(set(clean) - set(found)) > came  # one that was on its way to the caller
             del iterator
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-    trial.note(f"Ctrl-C at any moment, {engine}, prefetch {prefetch}", many, {"wrong": wrong, "lost": lost}, interrupts)
+    trial.note(
+        f"Ctrl-C at any moment, {engine}, prefetch {prefetch}", many, {"wrong": wrong, "lost": lost}, details[:2]
+    )
 
 
 # Loaders that come and go

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns
-from ..checks import nearest_path, one_of
+from ..checks import nearest_path, one_of, resolve
 from ..fingerprint import digest
 from ..formats.coco import Annotations
 from ..formats.files import as_root, read_file
@@ -41,7 +41,8 @@ class CocoDataset(MapDataset):
     Args:
         root: the folder of the images.
         annotations: the JSON file.  It is read once, when the dataset is made.
-        fields: some of the fields, and any of index, path and valid; by default image and the whole target.
+        fields: some of the fields, "boxes" for "target.boxes", and any of index, path and valid; by default image and
+            the whole target.
         masks: read the objects' outlines too.
         box_format: "xywh" (left, top, width, height), as the file has it, or "xyxy" (left, top, right, bottom).
         skip_empty: leave out images without an annotation.
@@ -114,7 +115,10 @@ class CocoDataset(MapDataset):
         if masks:
             self._objects["masks"] = [_outline(entry.get("segmentation", [])) for entry in entries]
             known[f"{GROUP}.masks"] = Polygons(group=GROUP)
-        self._set_fields(tuple(known) if fields is None else fields, known, {**known, **(kinds or {})})
+        told = resolve(kinds or {}, list(known), "kinds")
+        if fields is not None and not isinstance(fields, str):
+            fields = [f"{GROUP}.{name}" if f"{GROUP}.{name}" in known else name for name in fields]
+        self._set_fields(tuple(known) if fields is None else fields, known, {**known, **told})
         self._fingerprint = f"{len(self)} images {digest(found.digest, masks, skip_empty)}"
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..batch import Column, Columns, take
 from ..checks import nearest_path
-from ..columns import as_column, same_shape
+from ..columns import as_column, same_shape, told_column
 from ..fields import check_kinds
 from ..fingerprint import below_common_folder, files_digest
 from ..formats.files import as_root, read_file
@@ -84,8 +84,12 @@ class FileDataset(MapDataset):
             raise ValueError("the field 'label' is that of labels=: give the files another name, or leave labels= out")
         columns: Columns = dict(self.files)
         known: dict[str, AnyKind] = {}
+        told = dict(kinds or {})
         if labels is not None:
             columns["label"], known["label"] = as_column("labels", labels)
+            if "label" in told and "label" not in (convert or {}):
+                held = as_kind(known["label"]).held
+                columns["label"], known["label"] = told_column("label", columns["label"], held, told["label"])
         if exclude is not None:
             columns = take(columns, kept(self.paths, exclude))
             self.files = {name: list(columns[name]) for name in self.files}
@@ -97,9 +101,8 @@ class FileDataset(MapDataset):
                 raise FileNotFoundError(
                     f"the first of {len(self.paths)} files does not exist: {first}{nearest_path(first)}"
                 )
-        told = dict(kinds or {})
         check_kinds(told, [*self.files, *known])
-        if isinstance(paths, Mapping) or told:
+        if isinstance(paths, Mapping) or "image" in told:
             of_result = set(convert or {})
             wholes = {name: _whole(name, files, told, name in of_result) for name, files in self.files.items()}
         else:
@@ -111,7 +114,7 @@ class FileDataset(MapDataset):
             self._forms[name] = Form.of("array", self._load(name, 0))
             if not self._forms[name].ndim:
                 known[name] = NUMBER
-        self._set_fields(tuple(known) if fields is None else fields, known, {k: told[k] for k in told if k == "label"})
+        self._set_fields(tuple(known) if fields is None else fields, known)
         self._told = frozenset(told)
         self._set_convert(convert or {}, told)
         self._fingerprint: str | None = None

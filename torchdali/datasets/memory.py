@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..batch import Column, Columns, Held, take
-from ..columns import as_column, same_shape
+from ..columns import as_column, same_shape, told_column
 from ..fingerprint import digest
-from ..kinds import AnyKind, Boxes, Kind, Points, tell
-from ..signature import Form, check_arrays, is_pixels
+from ..kinds import AnyKind, Kind, as_kind
+from ..signature import Form, is_pixels
 from .base import MapDataset
 
 
@@ -73,9 +73,10 @@ class InMemoryDataset(MapDataset):
         known: dict[str, Kind] = {}
         for name, values in given.items():
             self.columns[name], held = _column(name, values)
-            known[name] = tell(told.get(name, held), held)
-            if known[name].held != held:
-                self.columns[name] = _held_as(known[name], name, self.columns[name], held)
+            if name in told:
+                self.columns[name], known[name] = told_column(name, self.columns[name], held, told[name])
+            else:
+                known[name] = as_kind(held)
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1 or not next(iter(lengths.values())):
             raise ValueError(f"columns must be of one length, at least 1, got {lengths}")
@@ -102,28 +103,6 @@ class InMemoryDataset(MapDataset):
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint
-
-
-def _held_as(kind: Kind, name: str, column: Column, held: Held) -> Column:
-    """Give a column for a kind that holds its values in another way than they show.
-
-    Raises:
-        ValueError: they can't be of this kind.
-    """
-    if held == "image" and kind.held == "array":
-        return column
-    if held == "encoded" and kind.held in ("array", "object"):
-        return column if kind.held == "array" else [value.tobytes() for value in column]
-    if held == "object" and kind.held == "array" and all(isinstance(value, (list, tuple)) for value in column):
-        arrays = [np.asarray(value) for value in column]
-        if isinstance(kind, (Boxes, Points)):  # an empty list has no shape
-            end = next((array.shape[1:] for array in arrays if array.size), (4 if isinstance(kind, Boxes) else 2,))
-            return [array.astype(np.float32).reshape(-1, *end) for array in arrays]
-        check_arrays(name, arrays)
-        return arrays
-    raise ValueError(
-        f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
-    )
 
 
 def _column(name: str, values: Any) -> tuple[Column, Held]:

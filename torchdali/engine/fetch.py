@@ -41,7 +41,7 @@ class Fetcher:
     def __init__(self, source: Source, pass_: Pass, plan: Plan, max_pixels: int | None) -> None:
         self.source, self.pass_, self.plan, self.max_pixels = source, pass_, plan, max_pixels
         self.reading = source.open(pass_)
-        self._fields = Fields(tuple(plan.kinds), plan.kinds)
+        self._fields = Fields(tuple(plan.read), plan.kinds)
 
     def rand(self, work: Work) -> Rand:
         """The random numbers of a step's samples."""
@@ -98,14 +98,15 @@ class Fetcher:
             values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
             work.columns[name] = values
         for name in plan.pixels:
-            if name not in sizes:
+            if name not in sizes and name not in plan.added:
                 sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)
         for scene in plan.host.scenes.values():
-            if not scene.pixels and scene.masks:
-                sizes[scene.masks[0]] = self._mask_sizes(work, scene.masks[0])
-            elif scene.volumes:
-                volumes = work.columns[scene.volumes[0]]
-                sizes[scene.volumes[0]] = np.array([np.shape(volume)[-3:] for volume in volumes], np.int64)
+            masks, volumes = ([n for n in names if n in work.columns] for names in (scene.masks, scene.volumes))
+            if masks and not any(name in sizes for name in scene.pixels):
+                sizes[masks[0]] = self._mask_sizes(work, masks[0])
+            elif volumes:
+                column = work.columns[volumes[0]]
+                sizes[volumes[0]] = np.array([np.shape(volume)[-3:] for volume in column], np.int64)
         samples = work.samples.indices.tolist()
         for name in plan.inputs:
             if plan.kinds[name].held == "array":

@@ -80,7 +80,8 @@ class HostStage:
         names = [
             name
             for name, kind in plan.kinds.items()
-            if not plan.any_functions or name not in plan.inputs or self._is_output(name, work) or kind.held == "number"
+            if self._is_output(name, work)
+            or (name not in plan.added and (not plan.any_functions or name not in plan.inputs or kind.held == "number"))
         ]
         ours = {key for name in plan.kinds for key in (name, *plan.leaves_as(name))}
         names += [name for name in (*work.outputs, *work.lists) if name not in ours]
@@ -98,7 +99,7 @@ class HostStage:
         work.outputs, work.lists, work.columns, work.shared, work.drawn, work.views = {}, {}, {}, {}, Drawn(), []
 
     def _is_output(self, name: str, work: Work) -> bool:
-        return any(key in work.outputs for key in (name, *self.plan.leaves_as(name)))
+        return any(key in work.outputs or key in work.lists for key in (name, *self.plan.leaves_as(name)))
 
     def _drawn(self, work: Work) -> tuple[Drawn, list[Drawn]]:
         """Draw what follows functions, from the shapes that came out of them."""

@@ -95,26 +95,24 @@ class HostPass:
         Args:
             columns: the fields; those of objects are lists of arrays.
             sizes: of the images, and of a mask where a scene has no image.
-            formats: after a function: those of boxes that a step before it has changed; fields may be missing, which it
-                left out.
+            formats: those of boxes that a step before a function has changed.
 
         Raises:
             ValueError: fields of one scene differ in size, or fields of one group in their numbers of rows.
         """
         drawn = Drawn(sizes=dict(sizes), formats=dict(formats or {}))
-        partly = formats is not None
         for scene in self.scenes.values():
             if not scene.annotations:
                 continue
             self._check_sizes(scene, sizes)
-            lead = sizes.get(self.lead(scene))
+            lead = sizes.get(self.lead(scene, sizes))
             if lead is not None:
                 drawn.begin[scene.name] = lead
             drawn.moves[scene.name] = []
             self._check_groups(scene, columns)
             for name in {*scene.boxes, *scene.points, *(one for names in scene.groups.values() for one in names)}:
                 kind = self.kinds[name]
-                if isinstance(kind, (Mask, Polygons)) or (partly and name not in columns):
+                if isinstance(kind, (Mask, Polygons)) or name not in columns:
                     continue
                 column = [np.asarray(value) for value in columns[name]]
                 if isinstance(kind, (Boxes, Points)) and kind.normalized and lead is not None:
@@ -126,7 +124,7 @@ class HostPass:
         """Give the fields of objects as they leave: normalised again, where they were."""
         columns = dict(drawn.columns)
         for scene in self.scenes.values():
-            sizes = drawn.sizes.get(self.lead(scene)) if scene.annotations else None
+            sizes = drawn.sizes.get(self.lead(scene, drawn.sizes)) if scene.annotations else None
             for name in (*scene.boxes, *scene.points):
                 kind = self.kinds[name]
                 if name in columns and getattr(kind, "normalized", False) and sizes is not None:
@@ -135,7 +133,7 @@ class HostPass:
 
     def shown(self, drawn: Drawn) -> Drawn:
         """Where the samples stand once masks and outlines have made their moves, as functions see them."""
-        begin = {name: drawn.sizes.get(self.lead(self.scenes[name])) for name in drawn.moves}
+        begin = {name: drawn.sizes.get(self.lead(self.scenes[name], drawn.sizes)) for name in drawn.moves}
         return replace(
             drawn,
             moves={name: [] for name in drawn.moves},
@@ -143,9 +141,10 @@ class HostPass:
             kept={},
         )
 
-    def lead(self, scene: Scene) -> str:
+    def lead(self, scene: Scene, sizes: Mapping[str, Any]) -> str:
         """The field whose sizes are the scene's: its first picture, else its first mask or volume."""
-        return next(iter((*scene.pixels, *scene.masks, *scene.volumes)), "")
+        names = (*scene.pixels, *scene.masks, *scene.volumes)
+        return next((name for name in names if name in sizes), next(iter(names), ""))
 
     def draw(self, chain: Chain, run: tuple[int, int], rand: Rand, before: Drawn) -> Drawn:
         """Draw a run of steps of a chain, and move what lies in the pictures.
@@ -183,7 +182,7 @@ class HostPass:
         return drawn
 
     def _step(self, step: Transform, k: int, scene: Scene, fresh: Callable[[], Rand], drawn: Drawn) -> None:
-        lead = self.lead(scene)
+        lead = self.lead(scene, drawn.sizes)
         if lead not in drawn.sizes:
             return
         sizes = drawn.sizes[lead]
@@ -223,7 +222,7 @@ class HostPass:
             return
         moves = step.drawn_moves(params, sizes[:, -2:])
         drawn.moves[scene.name] += moves
-        for name in scene.boxes:
+        for name in (name for name in scene.boxes if name in drawn.columns):
             kind = self.kinds[name]
             assert isinstance(kind, Boxes)
             rows = Ragged.of(drawn.columns[name])
@@ -233,25 +232,27 @@ class HostPass:
             if emptied is not None and emptied.any():
                 moved = Ragged(np.where(emptied[:, None], np.zeros((), moved.data.dtype), moved.data), moved.counts)
             drawn.columns[name] = moved.split()
-        for name in scene.points:
+        for name in (name for name in scene.points if name in drawn.columns):
             points = self.kinds[name]
             assert isinstance(points, Points)
             drawn.columns[name] = move_points(Ragged.of(drawn.columns[name]), sizes, moves, points.swap).split()
 
     def _boxes(self, scene: Scene, drawn: Drawn) -> Ragged:
         """The scene's boxes, as floats xyxy in pixels; of samples without any there are none."""
-        if not scene.boxes:
-            size = drawn.sizes[self.lead(scene)]
+        if not any(name in drawn.columns for name in scene.boxes):
+            size = drawn.sizes[self.lead(scene, drawn.sizes)]
             assert size is not None
             return Ragged(np.zeros((0, 4), np.float32), np.zeros(len(size), np.int64))
-        name = scene.boxes[0]
+        name = next(name for name in scene.boxes if name in drawn.columns)
         kind = self.kinds[name]
         assert isinstance(kind, Boxes)
         return _float_xyxy(Ragged.of(drawn.columns[name]), drawn.formats.get(name, kind.format))
 
     def _filter(self, step: Filter, scene: Scene, drawn: Drawn) -> None:
-        sizes = drawn.sizes.get(self.lead(scene))
+        sizes = drawn.sizes.get(self.lead(scene, drawn.sizes))
         for name in scene.boxes if step.acts_on == "boxes" else scene.points:
+            if name not in drawn.columns:
+                continue
             assert sizes is not None
             kind = self.kinds[name]
             rows = Ragged.of(drawn.columns[name])
@@ -266,8 +267,10 @@ class HostPass:
                 drawn.kept[group] = [kept[part] for kept, part in zip(before, parts, strict=True)]
 
     def _convert(self, step: Convert, scene: Scene, drawn: Drawn) -> None:
-        sizes = drawn.sizes.get(self.lead(scene))
+        sizes = drawn.sizes.get(self.lead(scene, drawn.sizes))
         for name in scene.boxes if step.acts_on == "boxes" else scene.points:
+            if name not in drawn.columns:
+                continue
             assert sizes is not None
             rows, format = step.convert(Ragged.of(drawn.columns[name]), self._format(name, drawn), sizes)
             drawn.columns[name], drawn.formats[name] = rows.split(), format
@@ -277,7 +280,7 @@ class HostPass:
         return drawn.formats.get(name, kind.format) if isinstance(kind, Boxes) else ""
 
     def _check_sizes(self, scene: Scene, sizes: FieldSizes) -> None:
-        lead = self.lead(scene)
+        lead = self.lead(scene, sizes)
         first = sizes.get(lead)
         for name in scene.pixels[1:]:
             other = sizes.get(name)

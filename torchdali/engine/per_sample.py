@@ -52,15 +52,15 @@ class SampleCalls:
             TransformError: samples have different fields, or a field has another form than its kind says.
         """
         made: list[dict[str, Any]] = [{}] * len(rands)
-        own = set(columns) == set(self._plan.kinds)
-        template = self._rebuild({name: name for name in self._plan.kinds}) if own else {name: name for name in columns}
+        own = set(columns) == set(self._plan.read)
+        template = self._rebuild({name: name for name in self._plan.read}) if own else {name: name for name in columns}
 
         def run(i: int) -> None:
             sample = {name: column[i] for name, column in columns.items()}
             size = self._size(sample)
             values = {name: self._show(function, name, value, size, formats) for name, value in sample.items()}
             given = self._rebuild(values) if own else values
-            if function.one_at_a_time:
+            if function.seeded:
                 with self._lock:
                     result = function.call(given, rands[i])
             else:
@@ -118,7 +118,7 @@ class SampleCalls:
             value = to_pixels(Ragged.of([value]), np.array([size], np.int64)).split()[0]
         if function.form == "numpy":
             return value
-        made = torch.from_numpy(value)
+        made = torch.from_numpy(value if value.flags.c_contiguous else value.copy())
         if isinstance(kind, Image):
             return tv_tensors.Image(made.permute(2, 0, 1).contiguous())
         if isinstance(kind, Video):

@@ -47,6 +47,8 @@ class Plan(Chain):
         decoded: the fields whose files are decoded on the host, before the transform.
         inputs: the fields that go into DALI.
         beside: the fields that functions see as lists.
+        read: the dataset's fields.
+        added: the fields to which functions gave kinds; `in_views` those of functions in views.
         host: draws, and moves what lies in the pictures.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
@@ -64,11 +66,15 @@ class Plan(Chain):
         always_uniform: Sequence[str] = (),
         doubts: Mapping[str, Doubt] | None = None,
     ) -> None:
-        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()}
+        steps, views = flatten(transform)
+        chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
+        self.read = list(kinds)
+        self.added = _added(steps, list(chains.values()), self.read)
+        self.in_views = [name for name in self.added if name not in _added(steps, [], self.read)]
+        self.kinds: dict[str, Kind] = {name: as_kind(kind) for name, kind in kinds.items()} | self.added
         self.pixels = [name for name, kind in self.kinds.items() if kind.pixels]
         self.decoded = [name for name, kind in self.kinds.items() if on_host(kind)]
         self.encoded = [name for name in self.pixels if self.kinds[name].encoded and name not in self.decoded]
-        steps, views = flatten(transform)
         for k, step in enumerate(steps):
             if isinstance(step, Decode) and k:
                 raise ValueError("Decode must be the first transform")
@@ -77,7 +83,6 @@ class Plan(Chain):
             steps.insert(0, Decode())
         if not self.encoded and steps and isinstance(steps[0], Decode):
             del steps[0]  # they are decoded already
-        chains = {} if views is None else {key: flatten(one)[0] for key, one in views.transforms.items()}
         self.views = [Chain(chain, device, key=key) for key, chain in chains.items()]
         self.named_views = views is not None and views.named
         super().__init__(steps, device, whole=any(view.split for view in self.views))
@@ -91,18 +96,18 @@ class Plan(Chain):
         self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
-        # A function sees everything that DALI can hold.
+        # A function sees everything: what DALI can hold as batches, the rest as lists.
+        read = {name: self.kinds[name] for name in self.read}
+        pixels = [name for name in self.pixels if name in read]
         others = [
             name
-            for name, kind in self.kinds.items()
-            if (kind.held in ("array", "number") or name in self.decoded) and name not in self.pixels
+            for name, kind in read.items()
+            if (kind.held in ("array", "number") or name in self.decoded) and name not in pixels
         ]
-        others += [name for name, kind in self.kinds.items() if isinstance(kind, Mask) and kind.encoded]
-        on_dali = any(chain.split for chain in self.chains)
-        self.inputs = (self.pixels if on_dali else []) + (others if self.any_functions else [])
-        seen = {*self.inputs, *self.pixels}
-        self.beside = [name for name, kind in self.kinds.items() if kind.held == "object" and name not in seen]
-        self.beside = self.beside if self.any_functions else []
+        others += [name for name, kind in read.items() if isinstance(kind, Mask) and kind.encoded]
+        self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
+        objects = [name for name, kind in read.items() if kind.held == "object"]
+        self.beside = objects if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 
     @property
@@ -141,7 +146,7 @@ class Plan(Chain):
         kind = self.kinds.get(name)
         if isinstance(kind, Audio) and any(view.sounds for view in self.views):
             return True
-        return kind is not None and (kind.spatial or kind.group is not None)
+        return kind is not None and (kind.spatial or kind.group is not None or name in self.in_views)
 
     def formats(self, chain: Chain, end: int) -> dict[str, str]:
         """Give the formats of boxes before a step of a chain, where a step before it has changed them."""
@@ -218,7 +223,8 @@ class Plan(Chain):
         return bool(self.views) and all(len(view) and view.transform(0).windowed for view in self.views)
 
     def _needs_sizes(self, first: int) -> bool:
-        needs = any(self.transform(k).needs_sizes for k in range(first))
+        lost = [k for k in self.functions if not self.steps[k].keeps_size]  # type: ignore[union-attr]
+        needs = any(self.transform(k).needs_sizes for k in range(lost[0] if lost else len(self.steps)))
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
         acts = any(_acts(step) for chain in self.chains for step in chain.steps)
@@ -228,7 +234,7 @@ class Plan(Chain):
         self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]
     ) -> Uniformity:
         sources = {
-            name: kind.ragged is False if kind.ragged is not None else uniform(name)
+            name: kind.ragged is False if kind.ragged is not None else None if name in self.added else uniform(name)
             for name, kind in self.kinds.items()
             if kind.held == "array" or kind.spatial or name in self.decoded
         }
@@ -309,8 +315,11 @@ class Plan(Chain):
                 later = [chain.transform(n) for n in range(k + 1, chain.split)]
                 if chain is self:
                     later += [step for view in self.views for step in _before_function(view)]
+                kept = all(step.keeps_size for step in chain.steps[: k + 1] if isinstance(step, Function))
                 for step in later:
-                    if step.needs_sizes or (self.host.annotated and _acts(step)):
+                    if (step.needs_sizes and not (kept and step in chain.steps)) or (
+                        self.host.annotated and _acts(step)
+                    ):
                         return f"{type(step).__name__} needs the sizes of the images that {function.name} makes"
         return None
 
@@ -369,6 +378,33 @@ class Plan(Chain):
 def _acts(step: Transform | Function) -> bool:
     """Whether a step does something to what lies in pictures."""
     return isinstance(step, Transform) and (step.moving or isinstance(step, (Filter, Convert)))
+
+
+def _added(steps: Sequence[Any], views: Sequence[Sequence[Any]], read: Sequence[str]) -> dict[str, Kind]:
+    """Collect the kinds of the fields that functions add.
+
+    Raises:
+        ValueError: two functions give a field two kinds, one is the dataset's, or views differ.
+    """
+    found: dict[str, Kind] = {}
+    per_view: list[dict[str, Kind]] = []
+    for chain in (steps, *views):
+        own: dict[str, Kind] = {}
+        for step in chain:
+            for name, kind in step.adds.items() if isinstance(step, Function) else ():
+                if name in read:
+                    raise ValueError(
+                        f"{step.name} adds {name!r}, which the dataset has: give it another name, or say its kind by "
+                        f"kinds={{{name!r}: ...}} at the dataset"
+                    )
+                if found.setdefault(name, kind) != kind:
+                    raise ValueError(f"functions add {name!r} as {found[name]!r} and as {kind!r}: write one kind")
+                own[name] = kind
+        per_view += [] if chain is steps else [own]
+    if any(own != per_view[0] for own in per_view):
+        odd = next(name for own in per_view for name in own if not all(name in other for other in per_view))
+        raise ValueError(f"functions of all views must add the same fields, and {odd!r} is not in each")
+    return found
 
 
 def _before_function(chain: Chain) -> list[Any]:

@@ -112,7 +112,7 @@ class Program:
         plan, chain = self.plan, self.plan.chains[number]
         for start, stop in chain.runs():
             if start:
-                drawn = self._draw_after_function(chain, (start, stop), sample, rand)
+                drawn = self._draw_after_function(chain, (start, stop), sample, rand, drawn, ops)
             for k in range(start, stop):
                 step = chain.transform(k)
                 for name in plan.pixels:
@@ -128,6 +128,8 @@ class Program:
                 if number:
                     self._annotations(sample, drawn)  # the first stage has done it for the shared steps
                 sample = self._call(number, stop, ops, sample, work, rand, feed)
+                if isinstance(ops, _dali.DynamicOps):
+                    self._check_kept(chain.steps[stop], drawn, sample)
                 if stop + 1 < chain.split and isinstance(ops, _dali.DynamicOps):
                     for name in set(plan.encoded) & set(sample):
                         check_decoded(plan, name, _dali.shapes(sample[name]))
@@ -136,14 +138,16 @@ class Program:
     def values(self, work: Work, arguments: Sequence[Argument]) -> list[NDArray[Any]]:
         """The values of arguments for a work, of a plan that can be traced."""
         plan, whole = self.plan, self._fetcher.rand(work)
-        views = work.views or plan.draw_views(whole, work.drawn)
+        unknown = Drawn(sizes=dict.fromkeys(plan.pixels))  # after most functions nothing needs sizes, when traced
+        views = work.views or plan.draw_views(whole, unknown if plan.functions else work.drawn)
         draws: list[Draws] = []
         rands: list[Rand] = []
         for chain, drawn in zip(plan.chains, [work.drawn, *views], strict=True):
             rand = chain.of_view(whole)
             own = dict(drawn.draws)
-            for run in chain.runs()[1:]:  # after functions nothing needs sizes, or the plan could not be traced
-                own |= plan.host.draw(chain, run, rand, Drawn(sizes=dict.fromkeys(plan.pixels))).draws
+            for run in chain.runs()[1:]:
+                drawn = plan.host.draw(chain, run, rand, self._after(chain.steps[run[0] - 1], drawn))
+                own |= drawn.draws
             draws.append(own)
             rands.append(rand)
         children: dict[tuple[int, int, str | None], Rand] = {}
@@ -172,12 +176,43 @@ class Program:
         annotations = {name: value for name, value in sample.items() if plan.viewed(name) and name not in plan.pixels}
         return plan.host.enter({name: on_host(value) for name, value in annotations.items()}, sizes, formats)
 
-    def _draw_after_function(self, chain: Chain, run: tuple[int, int], sample: dict[str, Any], rand: Rand) -> Drawn:
+    def _draw_after_function(
+        self, chain: Chain, run: tuple[int, int], sample: dict[str, Any], rand: Rand, before: Drawn, ops: _dali.Ops
+    ) -> Drawn:
         """The parameters of a run of steps after a function; what lies in the pictures is moved in `sample`."""
+        function = chain.steps[run[0] - 1]
+        assert isinstance(function, Function)
+        if not isinstance(ops, _dali.DynamicOps):  # values are fed, and what lies in pictures is not moved
+            return self.plan.host.draw(chain, run, rand, self._after(function, before))
         needed = self.plan.host.annotated or any(chain.transform(k).needs_sizes for k in range(*run))
-        drawn = self.plan.host.draw(chain, run, rand, self._begin(sample, needed, self.plan.formats(chain, run[0])))
+        begin = self._begin(sample, needed, self.plan.formats(chain, run[0]))
+        drawn = self.plan.host.draw(chain, run, rand, begin)
         self._annotations(sample, drawn)
         return drawn
+
+    def _after(self, function: Any, before: Drawn) -> Drawn:
+        """Where the samples stand after a traced function: sizes are known where it keeps them.
+
+        Pictures that it adds have those of the others.
+        """
+        if not function.keeps_size:
+            return Drawn(sizes=dict.fromkeys(self.plan.pixels))
+        known = next((sizes for sizes in before.sizes.values() if sizes is not None), None)
+        return Drawn(sizes={name: before.sizes.get(name, known) for name in self.plan.pixels})
+
+    def _check_kept(self, function: Any, before: Drawn, sample: Mapping[str, Any]) -> None:
+        """Raise where a function says that it keeps sizes, and does not."""
+        for name in self.plan.pixels if function.keeps_size else ():
+            known = before.sizes.get(name)
+            if known is None or name not in sample:
+                continue
+            sizes = np.array([shape[-3:-1] for shape in _dali.shapes(sample[name])], np.int64)
+            if known.shape != sizes.shape or (known != sizes).any():
+                row = int(np.flatnonzero((known != sizes).any(axis=1))[0])
+                raise TransformError(
+                    f"the transform {function.name} must keep sizes, since it says keeps_size=True, and made "
+                    f"{sizes[row].tolist()} of {known[row].tolist()} for {name!r}"
+                )
 
     def _annotations(self, sample: dict[str, Any], drawn: Drawn) -> None:
         """Put what lies in the pictures where it was moved to."""

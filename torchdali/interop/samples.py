@@ -155,6 +155,16 @@ def _owner(dataset: Any) -> str | None:
     return None
 
 
+_INSTEAD = {
+    "CocoDetection": "write CocoDataset(root, annotations) with a transform of torchdali, which moves images and boxes",
+    "VOCSegmentation": (
+        'write FileDataset({"image": dataset.images, "mask": dataset.masks}, kinds={"mask": "mask"}) with a transform '
+        "of torchdali, which moves both"
+    ),
+}
+"""For datasets whose samples are more than an image and a label: the words to write instead, by their classes."""
+
+
 def _files(dataset: Any) -> tuple[Sequence[Any], list[Any]]:
     owner = _owner(dataset)
     if owner in _FILES:
@@ -162,7 +172,7 @@ def _files(dataset: Any) -> tuple[Sequence[Any], list[Any]]:
         return list(paths), list(labels)
     name = type(dataset).__name__
     if owner is not None:
-        instead = (
+        instead = _INSTEAD.get(owner) or (
             "its images are in memory: write InMemoryDataset(image=..., label=...)"
             if isinstance(getattr(dataset, "data", None), (np.ndarray, list)) or hasattr(dataset, "targets")
             else "write FileDataset(paths, labels)"

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _GREY = [0.2989, 0.587, 0.114]  # torchvision's weights
 
 
+def axes(ops: Ops, letters: str) -> list[int]:
+    """The dimensions of "H", "W" and "C"; clips have frames in front of them."""
+    return [("FHWC" if ops.frames else "HWC").index(letter) for letter in letters]
+
+
+def mean_of(ops: Ops, image: Any) -> Any:
+    """[1, 1, 1] float32, the mean; of each frame of a clip."""
+    return ops.reductions.mean(image, axes=axes(ops, "HWC"), keep_dims=True)
+
+
 def wide(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     """The image for arithmetic: DALI computes neither in float16 nor, in all operators, in float64."""
     return image if dtype == torch.uint8 else ops.cast(image, dtype=ops.as_dtype(torch.float32))
@@ -51,7 +61,7 @@ def contrast(ops: Ops, image: Any, factor: Any, dtype: torch.dtype, channels: in
     image = wide(ops, image, dtype)
     factor = ops.beside(factor)
     grey = grey_of(ops, image, dtype) if channels == 3 else image
-    return settled(ops, image * factor + ops.reductions.mean(grey) * (1.0 - factor), dtype)
+    return settled(ops, image * factor + mean_of(ops, grey) * (1.0 - factor), dtype)
 
 
 def saturation(ops: Ops, image: Any, factor: Any, dtype: torch.dtype) -> Any:
@@ -70,16 +80,16 @@ def hue(ops: Ops, image: Any, shift: Any, dtype: torch.dtype) -> Any:
     f32 = ops.as_dtype(torch.float32)
     unit = 255.0 if dtype == torch.uint8 else 1.0
     image = ops.cast(image, dtype=f32) * (1.0 / unit)
-    high = ops.reductions.max(image, axes=[2], keep_dims=True)
-    span = high - ops.reductions.min(image, axes=[2], keep_dims=True)
+    colours = axes(ops, "C")
+    high = ops.reductions.max(image, axes=colours, keep_dims=True)
+    span = high - ops.reductions.min(image, axes=colours, keep_dims=True)
     below = (high - image) / (span + (span == 0.0) * 1.0)
     # The hue in sixths, if red, green or blue is the largest; the first of them counts.
     differences = ops.matrix([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     sixths = ops.coord_transform(below, M=differences, T=[0.0, 2.0, 4.0], dtype=f32)
     first = ops.coord_transform((image == high) * 1.0, M=ops.matrix([[1, 0, 0], [-1, 1, 0], [-1, -1, 1]]), dtype=f32)
-    turned = (
-        ops.reductions.sum(sixths * ops.math.clamp(first, 0.0, 1.0), axes=[2], keep_dims=True) + ops.beside(shift) * 6.0
-    )
+    first = ops.math.clamp(first, 0.0, 1.0)
+    turned = ops.reductions.sum(sixths * first, axes=colours, keep_dims=True) + ops.beside(shift) * 6.0
     k = ops.coord_transform(turned, M=ops.matrix([[1], [1], [1]]), T=[5.0, 3.0, 1.0], dtype=f32)
     k = k - ops.math.floor(k * (1 / 6)) * 6.0
     values = high - span * ops.math.clamp(ops.math.min(k, 4.0 - k), 0.0, 1.0)

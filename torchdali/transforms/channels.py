@@ -67,7 +67,11 @@ def _check_colours(channels: int, transform: Transform) -> None:
 def _grey(ops: Ops, image: Any, channels: int) -> Any:
     dtype = ops.dtype_of(image)
     grey = ops.cast(adjust.grey_of(ops, adjust.wide(ops, image, dtype), dtype), dtype=ops.as_dtype(dtype))
-    return grey if channels == 1 else ops.cat(grey, grey, grey, axis=2)
+    return grey if channels == 1 else _tripled(ops, grey)
+
+
+def _tripled(ops: Ops, image: Any) -> Any:
+    return ops.cat(image, image, image, axis=adjust.axes(ops, "C")[0])
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,9 @@ class Grayscale(Transform):
     def transform(self, ops: Ops, image: Any) -> Any:
         _check_colours(channels := ops.channels_of(image), self)
         if channels == 1:
-            return image if self.num_output_channels == 1 else ops.cat(image, image, image, axis=2)
+            return (
+                image if self.num_output_channels == 1 else ops.cat(image, image, image, axis=adjust.axes(ops, "C")[0])
+            )
         return _grey(ops, image, self.num_output_channels)
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -138,7 +144,7 @@ class RGB(Transform):
         return 3 if channels == 1 else channels
 
     def transform(self, ops: Ops, image: Any) -> Any:
-        return ops.cat(image, image, image, axis=2) if ops.channels_of(image) == 1 else image
+        return _tripled(ops, image) if ops.channels_of(image) == 1 else image
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         coloured: torch.Tensor = functional().grayscale_to_rgb_image(image)

@@ -32,6 +32,11 @@ def check_adds(adds: Mapping[str, AnyKind] | None) -> dict[str, Kind]:
     kinds = {name: as_kind(kind, "adds") for name, kind in (adds or {}).items()}
     if encoded := [name for name, kind in kinds.items() if kind.encoded]:
         raise ValueError(f"adds must hold kinds of decoded values, got files for {encoded[0]!r}: decode them in it")
+    if first := [name for name, kind in kinds.items() if str(getattr(kind, "layout", None)) in ("CHW", "FCHW")]:
+        raise ValueError(
+            f"functions return pictures as [H, W, C], got the layout {kinds[first[0]].layout} for {first[0]!r}: "  # type: ignore[attr-defined]
+            "leave the layout out"
+        )
     return kinds
 
 

@@ -21,21 +21,21 @@ def held_generators(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     if module is None:
         return
     seen: set[int] = set()
-    for name, value in _known(function):
+    for name, value in known_values(function):
         if isinstance(value, module.random.RNG) and id(value) not in seen:
             seen.add(id(value))
             yield name, value
 
 
-def _known(function: Any) -> Iterator[tuple[str, Any]]:
+def known_values(function: Any) -> Iterator[tuple[str, Any]]:
     """The values that a function can reach by one name."""
     if isinstance(function, functools.partial):
         yield from zip(map("argument {}".format, range(len(function.args))), function.args, strict=True)
         yield from function.keywords.items()
-        yield from _known(function.func)
+        yield from known_values(function.func)
     elif isinstance(function, MethodType):
         yield from getattr(function.__self__, "__dict__", {}).items()
-        yield from _known(function.__func__)
+        yield from known_values(function.__func__)
     elif isinstance(function, FunctionType):
         for name in function.__code__.co_names:
             if name in function.__globals__:
@@ -49,4 +49,4 @@ def _known(function: Any) -> Iterator[tuple[str, Any]]:
         yield from getattr(function, "__dict__", {}).items()
         call = vars(type(function)).get("__call__")
         if isinstance(call, FunctionType):
-            yield from _known(call)
+            yield from known_values(call)

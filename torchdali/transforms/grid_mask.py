@@ -76,6 +76,8 @@ class GridMask(Chance):
         return {"tile": tile, "ratio": ratio, "angle": angle, "x": shift[:, 0].copy(), "y": shift[:, 1].copy()}, sizes
 
     def transform(self, ops: Ops, image: Any, tile: Any, ratio: Any, angle: Any, x: Any, y: Any) -> Any:
+        if ops.frames:
+            raise ValueError("GridMask has no form in DALI for clips: on the CPU, put it after the last function")
         dtype = ops.dtype_of(image)
         image = adjust.wide(ops, image, dtype)
         masked = ops.grid_mask(image, tile=tile, ratio=ratio, angle=angle, shift_x=x, shift_y=y)

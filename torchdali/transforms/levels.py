@@ -50,8 +50,8 @@ def stretched(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     """As `autocontrast`: each channel between its smallest and largest value; one of a single value stays."""
     f32 = ops.as_dtype(torch.float32)
     image = adjust.wide(ops, image, dtype)
-    low = ops.cast(ops.reductions.min(image, axes=[0, 1], keep_dims=True), dtype=f32)
-    high = ops.cast(ops.reductions.max(image, axes=[0, 1], keep_dims=True), dtype=f32)
+    low = ops.cast(ops.reductions.min(image, axes=adjust.axes(ops, "HW"), keep_dims=True), dtype=f32)
+    high = ops.cast(ops.reductions.max(image, axes=adjust.axes(ops, "HW"), keep_dims=True), dtype=f32)
     flat = (low == high) * 1.0
     scale = (high - low) * (1 / 255 if dtype == torch.uint8 else 1.0) + flat
     return adjust.settled(ops, (image - low * (1.0 - flat)) / scale, dtype)

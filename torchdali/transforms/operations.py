@@ -167,9 +167,9 @@ class Tone(Operation):
         own, grey, mean = ops.beside(own), ops.beside(grey), ops.beside(mean)
         if ops.channels_of(image) == 1:  # it has no saturation
             alone = own * (grey == 0.0) + (grey != 0.0) * 1.0
-            return adjust.settled(ops, image * alone + ops.reductions.mean(image) * mean, dtype)
+            return adjust.settled(ops, image * alone + adjust.mean_of(ops, image) * mean, dtype)
         level = adjust.grey_of(ops, image, dtype)
-        return adjust.settled(ops, image * own + (level * grey + ops.reductions.mean(level) * mean), dtype)
+        return adjust.settled(ops, image * own + (level * grey + adjust.mean_of(ops, level) * mean), dtype)
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()

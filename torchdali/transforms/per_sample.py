@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from ..kinds import AnyKind
 from ..rand import Key, derive, name_key
 from .function import Function, check_adds
+from .generators import known_values
 
 
 class PerSample(Function):
@@ -31,8 +32,9 @@ class PerSample(Function):
     process, and seeding it would disturb the draws of the training loop.  So a sample is the same in any batch, on any
     number of ranks and threads, after any resume, and equal to a call after `torch.manual_seed(rand.seed)`.  Python's
     and numpy's global generators can't be parted by threads: draw from `rand.numpy` instead; a function that draws from
-    them is warned about.  An object with `set_random_seed`, such as Albumentations' `Compose`, is seeded for each
-    sample, and works on one at a time.
+    them is warned about.  Albumentations' `Compose`, and other objects with `set_random_seed`, have generators of their
+    own: where such an object is the function, or the function knows it by name, it is seeded for each sample, and works
+    on one at a time.
 
     Args:
         function: called as f(sample), or f(sample, rand) with a `SampleRand`.
@@ -61,16 +63,21 @@ class PerSample(Function):
         self.adds = check_adds(adds)
         self.keeps_size = keeps_size
         self.takes_rand = _takes_rand(function)
-        self.one_at_a_time = hasattr(function, "set_random_seed")
 
     def __repr__(self) -> str:
         inner = self.name if inspect.isroutine(self.function) else repr(self.function)
         return f"PerSample({inner})"
 
+    @functools.cached_property
+    def seeded(self) -> list[Any]:
+        """The function, or objects that it knows, that have a generator of their own, and a method to seed it."""
+        known = [self.function, *(value for _, value in known_values(self.function))]
+        return [value for value in known if callable(getattr(value, "set_random_seed", None)) and not _is_class(value)]
+
     def call(self, sample: Any, rand: SampleRand) -> Any:
         """Call the function for one sample, with torch's draws from the sample's own generator."""
-        if self.one_at_a_time:
-            self.function.set_random_seed(rand.seed % 2**32)  # type: ignore[attr-defined]
+        for owner in self.seeded:
+            owner.set_random_seed(rand.seed % 2**32)
         with _Draws(rand.global_torch):
             return self.function(sample, rand) if self.takes_rand else self.function(sample)
 
@@ -146,10 +153,14 @@ class _Draws(TorchFunctionMode):
         self._generator, self._known = generator, _draws()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         if func in self._known and kwargs.get("generator") is None:
-            kwargs["generator"] = self._generator
+            kwargs = {**kwargs, "generator": self._generator}
         return func(*args, **kwargs)
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, type)
 
 
 def _takes_rand(function: Callable[..., Any]) -> bool:
