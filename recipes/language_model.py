@@ -108,7 +108,7 @@ def evaluate(model: nn.Module, loader: td.DataLoader) -> float:
     """Compute the loss per token of the held-out file; it is the same on every rank."""
     model.eval()
     total = torch.zeros((), dtype=torch.float64, device=loader.device)
-    for (tokens,) in loader:
+    for tokens in loader:
         total += loss_of(model, tokens) * len(tokens)
     if dist.is_initialized():
         dist.all_reduce(total)
@@ -146,7 +146,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
     bar = tqdm(total=total, initial=step, disable=rank > 0, unit="step")
     for _ in range(loader.epoch, train.epochs):
         trained.train()
-        for (tokens,) in loader:  # int64 [N, length + 1]
+        for tokens in loader:  # int64 [N, length + 1]
             torch.manual_seed((train.seed + step) * world_size + rank)  # dropout follows from the step: no state
             loss = loss_of(trained, tokens)
             optimizer.zero_grad()

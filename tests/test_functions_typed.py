@@ -432,6 +432,16 @@ def test_a_field_that_nobody_declared_stays():
         assert batch["name"] == ["x"] * len(sizes)
 
 
+def test_new_objects_in_lists():
+    def add(sample, rand):
+        return {**sample, "name": ["x"] * rand.num_samples}
+
+    words, number = next(iter(grey([look_at, add], output=lambda fields: (fields["words"], fields["number"]))))
+    assert len(words) == len(number)
+    _, _, *parts = next(iter(grey([look_at, add], output="list")))
+    assert parts[3:] == [[[1, 2]] * 4, [7] * 4, ["x"] * 4]
+
+
 class Doubled:
     """Keeps sizes, and draws."""
 

@@ -604,7 +604,7 @@ def test_token_windows(tmp_path: Path) -> None:
     np.arange(1000, dtype=np.uint16).tofile(path)
     memory = np.memmap(path, np.uint16, "r")
     seen = []
-    for (tokens,) in make(td.TokenWindows(path, 64), shuffle=True, output="tuple"):
+    for tokens in make(td.TokenWindows(path, 64), shuffle=True, output="tuple"):
         for inputs, targets in zip(tokens[:, :-1], tokens[:, 1:], strict=True):
             start = int(inputs[0])
             assert inputs.tolist() == memory[start : start + 64].tolist()

@@ -64,7 +64,7 @@ def test_a_killed_training_goes_on(digits, tmp_path):
     assert results[0]["steps"] == results[1]["steps"] == len(steps) and results[1]["accuracy"] > 0.3
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of data by recipe; small ones, as the scripts make them."""
     shapes, sums, folders = (tmp_path_factory.mktemp(name) for name in ("shapes", "sums", "folders"))

@@ -89,7 +89,7 @@ def test_each_pass_has_its_key(one: Position, two: Position) -> None:
         ({"order": "sequential"}, "order: expected 'shuffle', got 'sequential'"),
         ({"num_samples": 999}, "num_samples: expected 1000, got 999"),
         ({"dataset": "other"}, "dataset: expected '1000 files 0123456789abcdef', got 'other'"),
-        ({"version": 3}, f"version: expected {VERSION}, got 3"),
+        ({"version": 4}, f"version: expected {VERSION}, got 4"),
         ({"seed": 42.0}, "seed: expected 42, got 42.0"),
         ({"version": True}, f"version: expected {VERSION}, got True"),
         ({"epoch": -1}, f"epoch: expected an integer in [0, {LARGEST}], got -1"),

@@ -34,7 +34,7 @@ def test_windows_are_slices_of_the_file(file, length, stride, count):
     for i, row in zip(order.tolist(), rows, strict=True):
         start = i * (stride or length)
         np.testing.assert_array_equal(row, TOKENS[start : start + length + 1])
-    assert torch.equal(dataset[-1][0], torch.from_numpy(rows[order.argmax()]))
+    assert torch.equal(dataset[-1], torch.from_numpy(rows[order.argmax()]))
 
 
 def test_each_token_is_a_target_once(file):
@@ -136,3 +136,8 @@ def test_a_file_that_is_cut_off_later_is_an_error(file):
             opened.truncate(1500)
         with pytest.raises(td.BadSampleError, match=r"train\.bin is cut off: 34 bytes expected at offset 1472"):
             list(loader)
+
+
+def test_tokens_alone_come_without_a_tuple(file):
+    with td.DataLoader(TokenWindows(file, 16), batch_size=8) as loader:
+        assert next(iter(loader)).shape == (8, 17)

@@ -230,10 +230,12 @@ class Doubt(NamedTuple):
         why: what was seen, and what it may be.
         matters: the transforms for which it matters: all that act on pictures ("values"), those that move them
             ("moves"), or those that drop objects ("filters").
+        say: the words to write; "": a kind.
     """
 
     why: str
     matters: Literal["values", "moves", "filters"] = "moves"
+    say: str = ""
 
 
 ENCODED, IMAGE, MASK, ARRAY, NUMBER, OBJECT = Image(encoded=True), Image(), Mask(), Array(), Number(), Object()

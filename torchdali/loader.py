@@ -629,7 +629,8 @@ class DataLoader:
 
     @property
     def _objects(self) -> list[str]:
-        return [name for name, kind in self.source.kinds.items() if str(kind) == "object"]
+        kinds = {**self.source.kinds, **self._compiled().added}
+        return [name for name, kind in kinds.items() if str(kind) == "object"]
 
     @property
     def _collate(self) -> BatchFunction | None:

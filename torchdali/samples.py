@@ -25,9 +25,14 @@ def samples_of(
         the samples: tensors are views of the batch, cut to the sample's true sizes; numbers are Python's; objects are
         what they were.
     """
-    columns = {name: value if name in objects else _values(value) for name, value in batch.items()}
+    columns = {name: value if name in objects or _plain(value) else _values(value) for name, value in batch.items()}
     size = min(map(len, columns.values()), default=0)
     return [rebuild({name: column[i] for name, column in columns.items()}) for i in range(size)]
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is a list of strings and the like, which a function has added: no list of views."""
+    return isinstance(value, list) and not any(isinstance(part, (torch.Tensor, Padded, list, dict)) for part in value)
 
 
 def _values(value: Any) -> list[Any]:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from .errors import StateMismatchError
 
-VERSION = 2
-OLDER = (1,)  # versions whose positions mean the same
+VERSION = 3
+OLDER = (1, 2)  # versions whose positions mean the same
 MAX_EPOCH = 2**31 - 1  # and of cycles: both fit one 64-bit key
 
 MAX_SAMPLES = 2**62  # of an epoch of unknown length
@@ -77,7 +77,7 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
                 lines.append(f"{name}: expected True or False, got {shown(value)}")
         elif name == "version" and type(value) is int and value in OLDER:
             if strict:
-                lines.append(_CHANGED.format(value))
+                lines.append(_changed(value))
         elif (strict or name == "version") and (type(value) is not type(expected) or value != expected):
             lines.append(f"{name}: expected {expected!r}, got {shown(value)}")
     known = {*_PLAIN, "version", *fingerprint}
@@ -90,11 +90,18 @@ def unpack(state: Any, fingerprint: Mapping[str, int | str], strict: bool = True
     return Position(*(state[name] for name in _PLAIN))
 
 
-_CHANGED = (
-    f"version: expected {VERSION}, got {{}}, whose transforms drew other random numbers, and whose native readers with "
-    "window shuffling had another order: finish the run with the release that it was begun with, or write "
-    "load_state_dict(state, strict=False) to go on from its position with other augmentations"
-)
+_CHANGED = {
+    1: "whose transforms drew other random numbers, and whose native readers with window shuffling had another order",
+    2: "in which other samples took the place of bad ones, and iterables kept no digest of their state",
+}
+"""What changed after each version."""
+
+
+def _changed(version: int) -> str:
+    return (
+        f"version: expected {VERSION}, got {version}, {_CHANGED[version]}: finish the run with the release that it was "
+        "begun with, or write load_state_dict(state, strict=False) to go on from its position with other augmentations"
+    )
 
 
 def shown(value: Any, most: int = 200) -> str:

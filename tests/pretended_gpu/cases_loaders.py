@@ -118,6 +118,29 @@ def test_arrays_numbers_and_objects(engine, prefetch):
                                    transform=transform)) == 3  # fmt: skip
 
 
+@pytest.mark.parametrize(("engine", "prefetch"), EXECUTIONS)
+def test_single_samples_and_host_values(folder, engine, prefetch):
+    """They leave the GPU and come back to it, between steps that run there."""
+
+    def halve(sample):
+        image, label = sample
+        assert image.device.type == "cpu"
+        return image // 2, label
+
+    @T.function(adds={"copy": "image"})
+    def copy(sample, rand):
+        return {**sample, "copy": [np.asarray(image.cpu()) for image in sample["image"].tensors]}
+
+    steps = [T.Resize((20, 24)), T.PerSample(halve), T.RandomHorizontalFlip(), copy, T.CenterCrop(16)]
+    loader = td.DataLoader(
+        td.ImageFolder(folder), 4, transform=T.Compose(steps), device="cuda", engine="auto" if engine == "pipeline"
+        else engine, prefetch_factor=prefetch, timeout=60,
+    )  # fmt: skip
+    for image, _, other in loader:
+        assert image.is_cuda and image.shape[1:] == (3, 16, 16) and image.max() < 128
+        assert torch.equal(image, other)
+
+
 def test_several_image_fields(folder):
     data = [path.read_bytes() for path in sorted(folder.rglob("*.jpg"))]
     dataset = td.InMemoryDataset(image=data, other=data[::-1])

@@ -98,6 +98,16 @@ class TokenWindows(MapDataset):
             row[:] = np.frombuffer(data, self._layouts[number][1])
         return {"tokens": tokens}
 
+    def __getitem__(self, index: int) -> Any:
+        """Read one sample: a tensor where tokens are its only field, as they are by default, else a tuple."""
+        values = super().__getitem__(index)
+        return values[0] if len(values) == 1 else values
+
+    def rebuild(self, batch: dict[str, Any]) -> Any:
+        """Give a tensor where tokens are the only field, else a tuple."""
+        values = super().rebuild(batch)
+        return values[0] if len(values) == 1 else values
+
     def uniform(self, name: str) -> bool:
         return True
 

@@ -24,6 +24,10 @@ def check_doubts(doubts: Mapping[str, Doubt], values: bool, moves: bool, filters
     for name, doubt in doubts.items():
         if not depends[doubt.matters]:
             continue
+        if doubt.say:
+            raise KindError(
+                f"{name!r}: {doubt.why}  {doubt.say}, or kinds={{{name!r}: 'object'}} for what stays as it is"
+            )
         if doubt.matters == "filters":
             raise KindError(
                 f"{name!r}: {doubt.why}  Say it: kinds={{{name!r}: kinds.Array(group='...')}} with the group of the "

@@ -45,39 +45,41 @@ def make_images(images: Sequence[NDArray[Any] | torch.Tensor], target: Target, p
         pool: gives the batch's memory.
         each: runs a function for all samples.
     """
-    # As plain numbers and lists, once for the batch: an array's elements cost more one by one.
-    steps = [(step, {key: values.tolist() for key, values in params.items()}) for step, params in target.steps]
+    forms = [step.bind(params) for step, params in target.steps]
+    *inner, last = forms or [_same]
     first = images[0]
     dtype = first.dtype if isinstance(first, torch.Tensor) else torch.from_numpy(first[:0]).dtype
     channels, frames = (first.shape[0], ()) if isinstance(first, torch.Tensor) else (first.shape[-1], first.shape[:-3])
-    for step, _ in steps:
+    for step, _ in target.steps:
         dtype, channels = step.out_dtype(dtype), step.out_channels(channels)
-    sizes, extent = target.sizes, target.extent
+    extent = target.extent
     batch = pool.empty((len(images), *frames, *extent, channels), dtype)
-    padded = bool((sizes != extent).any())
+    padded = bool((target.sizes != extent).any())
+    sizes = target.sizes.tolist()
 
     def transform(image: torch.Tensor, out: torch.Tensor, i: int) -> None:
-        for k, (step, params) in enumerate(steps):
-            place = out if k == len(steps) - 1 else None
-            image = step.transform_host(image, out=place, **{key: values[i] for key, values in params.items()})
+        for form in inner:
+            image = form(image, None, i)
+        image = last(image, out, i)
         if image is not out:
             out.copy_(image)
 
     def run(part: range) -> None:
         for i in part:
             height, width = sizes[i]
-            if padded and (height, width) != extent:
-                batch[i].fill_(target.fill)
             image = images[i]
             row = batch[i]
+            if padded and (height, width) != extent:
+                row.fill_(target.fill)
+                row = row[..., :height, :width, :]
             if isinstance(image, torch.Tensor):
-                transform(image, row[:height, :width].permute(2, 0, 1), i)
+                transform(image, row.permute(2, 0, 1), i)
             elif not frames:
-                transform(torch.from_numpy(image).permute(2, 0, 1), row[:height, :width].permute(2, 0, 1), i)
+                transform(torch.from_numpy(image).permute(2, 0, 1), row.permute(2, 0, 1), i)
             else:
                 for f in range(frames[0]):
                     frame = torch.from_numpy(image[f]).permute(2, 0, 1)
-                    transform(frame, row[f, :height, :width].permute(2, 0, 1), i)
+                    transform(frame, row[f].permute(2, 0, 1), i)
 
     each(run, len(images))
     return batch
@@ -87,18 +89,22 @@ def transform_images(
     images: Sequence[NDArray[Any]], steps: Sequence[tuple[Transform, Params]], each: Each
 ) -> list[torch.Tensor]:
     """Transform images [H, W, C] that several views share: tensors [C, H, W]."""
-    plain = [(step, {key: values.tolist() for key, values in params.items()}) for step, params in steps]
+    forms = [step.bind(params) for step, params in steps]
     made: list[Any] = [None] * len(images)
 
     def run(part: range) -> None:
         for i in part:
             image = torch.from_numpy(images[i]).permute(2, 0, 1)
-            for step, params in plain:
-                image = step.transform_host(image, **{key: values[i] for key, values in params.items()})
+            for form in forms:
+                image = form(image, None, i)
             made[i] = image
 
     each(run, len(images))
     return made
+
+
+def _same(image: torch.Tensor, _out: torch.Tensor | None, _i: int) -> torch.Tensor:
+    return image
 
 
 def sizes_of(images: Sequence[NDArray[Any] | torch.Tensor]) -> Sizes:

@@ -106,7 +106,7 @@ class Plan(Chain):
         ]
         others += [name for name, kind in read.items() if isinstance(kind, Mask) and kind.encoded]
         self.inputs = (pixels if self.on_dali else []) + (others if self.any_functions else [])
-        objects = [name for name, kind in read.items() if kind.held == "object"]
+        objects = [name for name, kind in read.items() if kind.held == "object" and name not in self.inputs]
         self.beside = objects if self.any_functions else []
         self.uniform = self._uniformity(uniform, always_ragged, always_uniform)
 

@@ -6,7 +6,7 @@ Videos have the same forms, with a dimension of frames in front: all frames of a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,38 @@ def move_on_host(image: torch.Tensor, move: Move) -> torch.Tensor:
         ValueError: the move goes into depths.
     """
     check_flat(move, "image" if image.ndim == 3 else "video")
-    return _ON_HOST[type(move)](image, move)
+    if isinstance(move, Crop):
+        return _crop_host(image, move, move.start, move.shape)
+    if isinstance(move, Resize):
+        return _resize_host(image, move, move.size)
+    return _flip_host(image, move, move.on) if isinstance(move, Flip) else _sampled_host(image, move)
+
+
+def has_rows(move: Move) -> bool:
+    """Whether `move_row` takes a move."""
+    return isinstance(move, (Crop, Resize, Flip))
+
+
+def move_row(move: Move) -> Callable[[torch.Tensor, int], torch.Tensor]:
+    """Make a function of (image, i) that moves an image as row i says: `move_on_host` without a move for each sample.
+
+    Args:
+        move: a crop, resize or flip, with arrays of one row per sample.
+
+    Raises:
+        ValueError: the move goes into depths.
+    """
+    check_flat(move, "image")
+    # As plain numbers and lists, once for the batch: an array's elements cost more one by one.
+    if isinstance(move, Crop):
+        starts, shapes = move.start.tolist(), move.shape.tolist()
+        return lambda image, i: _crop_host(image, move, starts[i], shapes[i])
+    if isinstance(move, Resize):
+        sizes = move.size.tolist()
+        return lambda image, i: _resize_host(image, move, sizes[i])
+    assert isinstance(move, Flip)
+    on = move.on.tolist()
+    return lambda image, i: _flip_host(image, move, on[i])
 
 
 # In DALI
@@ -101,8 +132,8 @@ def _affine(ops: Ops, image: Any, move: Affine) -> Any:
 # In torch
 
 
-def _crop_host(image: torch.Tensor, move: Crop) -> torch.Tensor:
-    (top, left), (height, width) = move.start, move.shape
+def _crop_host(image: torch.Tensor, move: Crop, start: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
+    (top, left), (height, width) = start, shape
     bottom, right = top + height, left + width
     *frames, channels, rows, columns = image.shape
     if top >= 0 and left >= 0 and bottom <= rows and right <= columns:
@@ -141,8 +172,8 @@ def _numbers(fill: Any) -> list[float]:
     return [float(number) for number in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _resize_host(image: torch.Tensor, move: Resize) -> torch.Tensor:
-    height, width = int(move.size[0]), int(move.size[1])
+def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> torch.Tensor:
+    height, width = int(size[0]), int(size[1])
     channels, rows, columns = image.shape[-3:]
     if (height, width) == (rows, columns):
         return image
@@ -174,11 +205,11 @@ def _native_uint8() -> bool:
     return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
-def _flip_host(image: torch.Tensor, move: Flip) -> torch.Tensor:
-    return image.flip(-1 if move.axis else -2) if move.on else image
+def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:
+    return image.flip(-1 if move.axis else -2) if on else image
 
 
-def _sampled_host(image: torch.Tensor, move: Affine | Warp) -> torch.Tensor:
+def _sampled_host(image: torch.Tensor, move: Any) -> torch.Tensor:
     dtype = image.dtype if image.is_floating_point() else torch.float32
     grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype)
     if grid is None:
@@ -188,10 +219,3 @@ def _sampled_host(image: torch.Tensor, move: Affine | Warp) -> torch.Tensor:
 
 
 _ON_DALI: dict[type, Callable[[Any, Any, Any], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip, Affine: _affine}
-_ON_HOST: dict[type, Callable[[Any, Any], torch.Tensor]] = {
-    Crop: _crop_host,
-    Resize: _resize_host,
-    Flip: _flip_host,
-    Affine: _sampled_host,
-    Warp: _sampled_host,
-}

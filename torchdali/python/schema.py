@@ -21,6 +21,7 @@ from ..kinds import (
     ENCODED,
     IMAGE,
     MASK,
+    OBJECT,
     WORDS,
     AnyKind,
     Boxes,
@@ -111,6 +112,9 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
         if shape and 1 in (shape[0], shape[-1]) and not _first_of(one, seen, kinds):
             return Doubt(f"{list(shape)} beside an image: a mask, or a grey image?", "values")
         return None
+    if kind == OBJECT and (key := _annotation(value)):
+        say = "Write torchvision.datasets.wrap_dataset_for_transforms_v2(dataset), or td.CocoDataset for COCO's files"
+        return Doubt(f"objects with {key!r} beside an image: boxes that no transform would move?", say=say)
     if kind != ARRAY or len(shape) < 2:
         return None
     sizes = {size for other in others if (size := _size(other.value)) is not None}
@@ -121,6 +125,14 @@ def _doubt(one: Seen, seen: Sequence[Seen], kinds: Mapping[str, Kind], sure: set
         if len(shape) == 2 and shape[1] == 4
         else None
     )
+
+
+def _annotation(value: Any) -> str:
+    """Find a key in lists and dicts that annotations in a picture have; "": there is none."""
+    if isinstance(value, dict):
+        found = [key for key in ("bbox", "bndbox", "segmentation") if key in value]
+        return found[0] if found else next(filter(None, map(_annotation, value.values())), "")
+    return next(filter(None, map(_annotation, value)), "") if isinstance(value, (list, tuple)) else ""
 
 
 def _matters(kind: Kind) -> Literal["values", "moves"]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import has_dali_form, move_on_dali, move_on_host
+from ..forms.image import has_dali_form, has_rows, move_on_dali, move_on_host, move_row
 from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Rand
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 Params = dict[str, NDArray[Any]]
 """Arrays with one row per sample."""
+
+HostForm = Callable[[torch.Tensor, "torch.Tensor | None", int], torch.Tensor]
+"""`transform_host` of a batch, as a function of (image, out, i), the number of the sample in it."""
 
 MODES = ("bilinear", "bicubic", "nearest", "nearest-exact")
 _PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes Pillow's constants too
@@ -157,6 +160,18 @@ class Transform:
         """
         raise NotImplementedError
 
+    def bind(self, params: Params) -> HostForm:
+        """Make the host form of a batch: what the samples have in common is done once.
+
+        Args:
+            params: the params of all samples.
+        """
+        # As plain numbers and lists: an array's elements cost more one by one.
+        rows = {key: values.tolist() for key, values in params.items()}
+        if not rows:
+            return lambda image, out, _i: self.transform_host(image, out=out)
+        return lambda image, out, i: self.transform_host(image, out=out, **{key: row[i] for key, row in rows.items()})
+
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The element type after this transform."""
         return dtype
@@ -217,6 +232,22 @@ class Mover(Transform):
         for move in self.moves(params):
             image = move_on_host(image, move)
         return image
+
+    def bind(self, params: Params) -> HostForm:
+        own = type(self).transform_host is not Mover.transform_host
+        if own or not all(has_rows(move) for move in self.moves(ANY)):
+            return super().bind(params)  # the moves may be large, such as a field of displacements
+        first, *others = [move_row(move) for move in self.moves(params)]
+        if not others:
+            return lambda image, _out, i: first(image, i)
+
+        def form(image: torch.Tensor, _out: torch.Tensor | None, i: int) -> torch.Tensor:
+            image = first(image, i)
+            for move in others:
+                image = move(image, i)
+            return image
+
+        return form
 
 
 class _Any(dict[str, Any]):
