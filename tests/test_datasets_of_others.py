@@ -249,7 +249,10 @@ class EncodedCoco(CocoDetection):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_coco_as_it_is(coco, num_workers):
     """Lists of annotations stay lists."""
-    with loader(CocoDetection(coco, coco / "instances.json"), num_workers) as one:
+    data = CocoDetection(coco, coco / "instances.json")
+    with loader(data, num_workers) as one, pytest.raises(td.KindError, match="wrap_dataset_for_transforms_v2"):
+        next(iter(one))
+    with loader(data, num_workers, kinds={"field1": "object"}) as one:
         images, targets = next(iter(one))
     assert images.shape == (4, 3, 8, 8)
     assert [[part["bbox"] for part in target] for target in targets] == [boxes_of(i) for i in range(4)]
@@ -337,7 +340,7 @@ class EncodedVoc(VOCDetection):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_voc(voc, num_workers):
-    with loader(VOCDetection(voc, "2012", "train"), num_workers) as one:
+    with loader(VOCDetection(voc, "2012", "train"), num_workers, kinds={"object": "object"}) as one:
         images, target = next(iter(one))
     annotation = target["annotation"]
     assert images.shape == (4, 3, 8, 8) and annotation["filename"] == [f"{i:06d}.jpg" for i in range(4)]

@@ -135,7 +135,7 @@ def test_what_is_sure_or_does_not_matter_asks_nothing(sample, transform):
 
 def test_raw_annotations_beside_a_mover_are_an_error():
     sample = (IMAGE, [{"bbox": [1, 2, 3, 4], "category_id": 3}])
-    with pytest.raises(td.KindError, match="'field1': objects with 'bbox' .* wrap_dataset_for_transforms_v2"):
+    with pytest.raises(td.KindError, match=r"'field1': objects with 'bbox' .* wrap_dataset_for_transforms_v2"):
         batch_of(sample, FLIP)
     assert batch_of(sample, T.ToDtype(torch.float32))[1] == [sample[1]] * 2
     assert batch_of(sample, FLIP, kinds={"field1": "object"})[1] == [sample[1]] * 2
