@@ -21,6 +21,8 @@ from torchdali.testing import make_image_folder, truncate_file
 from .launcher import ROOT, Program, finish, start
 
 NEEDED = ["torchdali.configs"]
+RECIPES = ["detection", "segmentation", "simclr", "language_model", "keyword_spotting", "video_classification"]
+"""Those that share one form of options, and of training."""
 
 
 def training(digits: Path, out: Path, *options: str) -> list[str]:
@@ -67,17 +69,28 @@ def test_a_killed_training_goes_on(digits, tmp_path):
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of data by recipe; small ones, as the scripts make them."""
-    shapes, sums, folders = (tmp_path_factory.mktemp(name) for name in ("shapes", "sums", "folders"))
-    finish(start("scripts/make_shapes.py", "--out", shapes, "--train=24", "--val=6", preload=["PIL.ImageDraw"]))
-    finish(start("scripts/make_sums.py", "--out", sums, "--train=150", "--val=30"))
+    names = ("shapes", "sums", "folders", "tones", "motions")
+    shapes, sums, folders, tones, motions = (tmp_path_factory.mktemp(name) for name in names)
+    few = ["--train=24", "--val=6"]
+    writers = [
+        start("scripts/make_shapes.py", "--out", shapes, *few, preload=["PIL.ImageDraw"]),
+        start("scripts/make_sums.py", "--out", sums, "--train=150", "--val=30"),
+        start("scripts/make_tones.py", "--out", tones, *few),
+        start("scripts/make_motions.py", "--out", motions, *few, preload=["av"]),
+    ]
     for split in ("train", "val"):
         make_image_folder(folders / split, classes=2, per_class=24)
-    return {"detection": shapes, "segmentation": shapes, "simclr": folders, "language_model": sums}
+    for writer in writers:
+        finish(writer)
+    return {
+        "detection": shapes, "segmentation": shapes, "simclr": folders, "language_model": sums,
+        "keyword_spotting": tones, "video_classification": motions,
+    }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("recipe", ["detection", "segmentation", "simclr", "language_model"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_kind_of_training_goes_on_after_a_kill(made, tmp_path, recipe):
     """To the same weights, bit for bit; and on two processes to the same step."""
 
@@ -167,7 +180,7 @@ ON_CPU = {
     ],
     **{
         recipe: [*SMALL, "--data.root={made}", "--train.output={out}", "--train.device=cpu"]
-        for recipe in ("detection", "segmentation", "simclr", "language_model")
+        for recipe in RECIPES
     },
     "migrate_from_pipeline": [
         "--data.root={digits}", "--data.image_size=10", "--data.resize=12", "--run.output={out}", "--run.device=cpu",

@@ -18,6 +18,7 @@ from .datasets import (
     TarDataset,
     TFRecordDataset,
     TokenWindows,
+    VideoClips,
     Zip,
 )
 from .errors import (
@@ -94,6 +95,7 @@ __all__ = [
     "TorchDaliError",
     "TorchvisionDataset",
     "TransformError",
+    "VideoClips",
     "WeightedSampler",
     "WorkerDiedError",
     "WorkerTimeoutError",

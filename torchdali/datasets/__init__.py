@@ -1,6 +1,7 @@
 """Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
 
 from .base import MapDataset
+from .clips import VideoClips
 from .coco import CocoDataset
 from .concat import ConcatDataset
 from .files import FileDataset, ImageFolder
@@ -31,6 +32,7 @@ __all__ = [
     "TFRecordDataset",
     "TarDataset",
     "TokenWindows",
+    "VideoClips",
     "Zip",
     "as_columns",
 ]

@@ -1,0 +1,126 @@
+"""Frames of video files by their numbers: an index of packets, and exact frames, by PyAV."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..storage import open_storage
+from .cache import Index, cached_index
+
+VERSION = "clips1"
+
+
+class VideoIndex(NamedTuple):
+    """The frames of a video file.
+
+    Attributes:
+        times: int64 [F], their presentation times, rising: a frame's number is its place here.
+        keys: int64 [k], the times of those at which decoding can begin, rising.
+        size: height and width.
+    """
+
+    times: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    size: tuple[int, int]
+
+
+def load_av() -> Any:
+    """Import PyAV.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise ImportError("video files are read by PyAV: pip install torchdali[video]") from error
+    return av
+
+
+def index_video(path: str, index_dir: str | Path | None = None) -> VideoIndex:
+    """Give a video file's index, from the cache or by reading its packets; nothing is decoded.
+
+    Raises:
+        ImportError: no PyAV.
+        ValueError: it is no video file.
+    """
+    index = cached_index(open_storage(path), VERSION, lambda: _read_packets(path), index_dir)
+    height, width = index["size"].tolist()
+    return VideoIndex(index["times"], index["keys"], (height, width))
+
+
+def _read_packets(path: str) -> Index:
+    av = load_av()
+    try:
+        with av.open(path) as container:
+            if not container.streams.video:
+                raise ValueError(f"{path}: a video file was expected, and it has no video in it")
+            stream = container.streams.video[0]
+            packets = [
+                (packet.pts, packet.is_keyframe)
+                for packet in container.demux(stream)
+                if packet.size and not packet.is_discard  # a container's edit list leaves these out
+            ]
+            size = stream.height, stream.width
+    except av.error.FFmpegError as error:
+        if isinstance(error, OSError) and not os.path.exists(path):
+            raise
+        raise ValueError(f"{path}: a video file was expected: {error}") from error
+    if any(time is None for time, _ in packets):
+        raise ValueError(
+            f"{path}: frames have no presentation times: write it anew, as by "
+            "ffmpeg -fflags +genpts -i FILE -c copy OTHER.mp4"
+        )
+    times = np.array([time for time, _ in packets], np.int64)
+    keys = np.array([time for time, key in packets if key], np.int64)
+    return {"times": np.sort(times), "keys": np.sort(keys), "size": np.array(size, np.int64)}
+
+
+def read_frames(path: str, index: VideoIndex, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Decode frames: uint8 [F, H, W, 3], RGB.
+
+    It seeks to the key frame before the first one, and again where a key frame lies between two of them.
+
+    Args:
+        path: the file.
+        index: the file's.
+        numbers: rising, without repetitions.
+
+    Raises:
+        ValueError: the file is damaged, or another than was indexed.
+        ImportError: no PyAV.
+    """
+    av = load_av()
+    wanted = index.times[numbers].tolist()
+    # Decoding begins before a frame's time: at the last key frame that comes no later, or at the beginning.
+    places = np.searchsorted(index.keys, wanted, side="right") - 1
+    begins = [int(index.keys[place]) if place >= 0 else int(index.times[0]) for place in places]
+    frames: list[NDArray[np.uint8]] = []
+    try:
+        with av.open(path) as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "NONE"  # several samples are read at a time
+            while len(frames) < len(wanted):
+                done = len(frames)
+                container.seek(begins[done], stream=stream, backward=True)
+                for frame in container.decode(stream):
+                    k = len(frames)
+                    if frame.pts is None or frame.pts < wanted[k]:
+                        continue
+                    if frame.pts != wanted[k]:
+                        break
+                    frames.append(frame.to_ndarray(format="rgb24"))
+                    if len(frames) == len(wanted) or begins[k + 1] > frame.pts:
+                        break
+                if len(frames) == done:
+                    raise ValueError(
+                        f"frame {int(numbers[done])} was not found: the file is damaged, or another than was indexed"
+                    )
+    except av.error.FFmpegError as error:
+        raise ValueError(f"the file is damaged: {error}") from error
+    return np.stack(frames)
