@@ -24,18 +24,20 @@ class DaemonThreads:
     def __init__(self, count: int, name: str) -> None:
         self._count, self._name = count, name
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)  # threads that wait for a task
         self._started = 0
 
     def map(self, function: Callable[[T], Any], values: Iterable[T]) -> list[Any]:
         """Call a function with each value, several at a time; the first error of the results rises."""
-        while self._started < self._count:
-            name = f"{self._name}_{self._started}"
-            threading.Thread(target=_work, args=(self._tasks,), name=name, daemon=True).start()
-            self._started += 1
         answers: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
         count = 0
         for count, value in enumerate(values, 1):
             self._tasks.put((count - 1, lambda value=value: function(value), answers))  # type: ignore[misc]
+            if not self._idle.acquire(blocking=False) and self._started < self._count:
+                # Not all at once: a thread costs fresh memory, and fast reads need few.
+                name = f"{self._name}_{self._started}"
+                threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True).start()
+                self._started += 1
         found = sorted((answers.get() for _ in range(count)), key=lambda answer: answer[0])
         for _, _, error in found:
             if error is not None:
@@ -48,7 +50,7 @@ class DaemonThreads:
             self._tasks.put(None)
 
 
-def _work(tasks: SimpleQueue[Task | None]) -> None:
+def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore) -> None:
     while (task := tasks.get()) is not None:
         number, function, answers = task
         result, error = None, None
@@ -56,5 +58,6 @@ def _work(tasks: SimpleQueue[Task | None]) -> None:
             result = function()
         except BaseException as raised:
             error = raised
+        idle.release()
         answers.put((number, result, error))
         del task, function, answers, result, error  # not kept while it waits

@@ -138,7 +138,9 @@ class HostStage:
         if not self._workers:
             run(range(n))
             return
-        parts = [range(start, n, self._workers) for start in range(min(self._workers, n))]
+        workers = min(self._workers, n)
+        # Neighbours in one thread: two that touch a fresh page at the same time both clear it.
+        parts = [range(n * k // workers, n * (k + 1) // workers) for k in range(workers)]
         with self._lock:
             if self._threads is None and not self._closed:
                 self._threads = thread_pool(self._workers)
