@@ -453,7 +453,7 @@ def test_colours_of_grey_images():
 def test_fields_of_a_sample_change_together():
     """An image and its mask, each in its own array."""
     images = np.stack([draw(12, 12, 3, seed) for seed in range(5)])
-    dataset = td.InMemoryDataset(image=images, mask=images[..., :1].copy())
+    dataset = td.InMemoryDataset(image=images, mask=images[..., :1].copy(), kinds={"mask": "image"})
     transform = T.Compose([T.RandomCrop(6, padding=2), T.RandomHorizontalFlip(), T.RandomVerticalFlip()])
     for form in forms(transform).values():
         for cropped, masks in td.DataLoader(dataset, 5, transform=form, device="cpu"):
@@ -598,7 +598,7 @@ WRONG = [
     (lambda: T.Compose([v2.ToImage()]), "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=Tr"),
     (
         lambda: T.Compose([v2.Lambda(repr)]),
-        "torchdali has no such transform: write torchdali.transforms.PerSample.Lambda",
+        "torchdali has no such transform: write torchdali.transforms.PerSample(Lambda",
     ),
 ]
 

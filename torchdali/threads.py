@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+PATIENCE = 1.0  # seconds to wait for threads at the end, of which one may never return
 
 T = TypeVar("T")
 Task = tuple[int, Callable[[], Any], "SimpleQueue[tuple[int, Any, BaseException | None]]"]
@@ -25,7 +28,7 @@ class DaemonThreads:
         self._count, self._name = count, name
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)  # threads that wait for a task
-        self._started = 0
+        self._threads: list[threading.Thread] = []
 
     def map(self, function: Callable[[T], Any], values: Iterable[T]) -> list[Any]:
         """Call a function with each value, several at a time; the first error of the results rises."""
@@ -33,11 +36,12 @@ class DaemonThreads:
         count = 0
         for count, value in enumerate(values, 1):
             self._tasks.put((count - 1, lambda value=value: function(value), answers))  # type: ignore[misc]
-            if not self._idle.acquire(blocking=False) and self._started < self._count:
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._count:
                 # Not all at once: a thread costs fresh memory, and fast reads need few.
-                name = f"{self._name}_{self._started}"
-                threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True).start()
-                self._started += 1
+                name = f"{self._name}_{len(self._threads)}"
+                thread = threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
         found = sorted((answers.get() for _ in range(count)), key=lambda answer: answer[0])
         for _, _, error in found:
             if error is not None:
@@ -45,9 +49,12 @@ class DaemonThreads:
         return [result for _, result, _ in found]
 
     def close(self) -> None:
-        """Let the threads end, each after what it does now."""
-        for _ in range(self._started):
+        """Let the threads end, each after what it does now; those that wait have ended when this returns."""
+        for _ in self._threads:
             self._tasks.put(None)
+        until = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0))
 
 
 def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore) -> None:

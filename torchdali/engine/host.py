@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,7 @@ from .chain import Chain
 from .fetch import Fetcher
 from .finished import Finisher
 from .hostpass import Drawn, FieldSizes
-from .threads import thread_pool
+from .threads import SampleThreads
 from .work import Work
 
 
@@ -41,18 +38,16 @@ class HostStage:
         memory_format: torch.memory_format | None,
     ) -> None:
         self.plan, self.fetcher = fetcher.plan, fetcher
-        self._make = Finisher(fetcher.plan, device, padding, memory_format, fetcher.max_pixels, self.each, fetcher.rand)
+        self._threads = threads = SampleThreads(num_threads)
+        self.each = threads.each
+        self._make = Finisher(
+            fetcher.plan, device, padding, memory_format, fetcher.max_pixels, threads.each, fetcher.rand
+        )
         self._stream = _dali.lease_stream(self, device)
-        self._workers = num_threads
-        self._threads: ThreadPoolExecutor | None = None
-        self._lock, self._closed = threading.Lock(), False
 
     def close(self) -> None:
         """End the threads."""
-        with self._lock:
-            threads, self._threads, self._closed = self._threads, None, True
-        if threads:
-            threads.shutdown()
+        self._threads.close()
 
     def __call__(self, work: Work) -> None:
         """Fill in `work.batch`, unless the device part has done it within its session on a GPU."""
@@ -132,21 +127,3 @@ class HostStage:
             return Drawn(sizes=sizes)
         columns: Columns = {name: output.as_arrays() for name, output in found.items() if name not in plan.pixels}
         return plan.host.enter(columns, sizes, plan.formats(chain, chain.split))
-
-    def each(self, run: Callable[[range], None], n: int) -> None:
-        """Call a function for parts of a range, several at a time; from any thread, until `close`."""
-        if not self._workers:
-            run(range(n))
-            return
-        workers = min(self._workers, n)
-        # Neighbours in one thread: two that touch a fresh page at the same time both clear it.
-        parts = [range(n * k // workers, n * (k + 1) // workers) for k in range(workers)]
-        with self._lock:
-            if self._threads is None and not self._closed:
-                self._threads = thread_pool(self._workers)
-            threads = self._threads
-            futures = [] if threads is None else [threads.submit(run, part) for part in parts]
-        if threads is None:  # nobody waits for it
-            run(range(n))
-        for future in futures:
-            future.result()

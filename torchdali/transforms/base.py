@@ -187,7 +187,7 @@ class Mover(Transform):
     A subclass draws params, and `moves` says what they mean; the forms of the moves belong to the kinds of fields.
     """
 
-    dims: ClassVar[int] = 2
+    dims = 2  # not annotated: configs would not find the types of the other arguments
     """How many dimensions the sizes have that `make_params` takes and gives: 3 for volumes, whose depth comes first."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from .base import Mover, Params, is_integer, probability
 class VolumeMover(Mover):
     """Base of the transforms that move volumes [D, H, W] and [C, D, H, W], and nothing else."""
 
-    dims: ClassVar[int] = 3
+    dims = 3
 
     def transform(self, ops: Any, image: Any, **params: Any) -> Any:
         raise self._not_an_image()
