@@ -22,7 +22,9 @@ def smaller(sample, rand):
 
 CROP = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), NORMALIZE])
 BOXES = [np.ones((1 + i % 3, 4), np.float32) for i in range(20)]
-DECODED = td.InMemoryDataset(image=np.zeros((20, 40, 30, 3), np.uint8), boxes=BOXES, label=np.arange(20))
+DECODED = td.InMemoryDataset(
+    image=np.zeros((20, 40, 30, 3), np.uint8), boxes=BOXES, label=np.arange(20), kinds={"boxes": "array"}
+)
 
 # Per batch of 4: kernels (those inside a pipeline count as one), copies to the GPU, and waits of the host: torchdali's,
 # and DALI's own.  A pipeline's run waits for its batch; and torchdali waits before a function, which may decode, onto

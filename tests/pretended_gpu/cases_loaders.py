@@ -112,7 +112,8 @@ def test_arrays_numbers_and_objects(engine, prefetch):
     images = list(np.random.default_rng(0).integers(0, 256, (12, 40, 30, 3), dtype=np.uint8))
     images[3] = images[3][:32]
     boxes = [np.ones((n, 4), np.float32) for n in (3, 0, 2, 5, 1, 1, 0, 4, 2, 2, 1, 3)]
-    dataset = td.InMemoryDataset(image=images, boxes=boxes, name=[f"n{i}" for i in range(12)], label=list(range(12)))
+    fields = {"image": images, "boxes": boxes, "name": [f"n{i}" for i in range(12)], "label": list(range(12))}
+    dataset = td.InMemoryDataset(**fields, kinds={"boxes": "array"})
     for transform in (None, T.RandomResizedCrop(16)):
         assert train(td.DataLoader(dataset, 5, device="cuda", engine=engine, prefetch_factor=prefetch,
                                    transform=transform)) == 3  # fmt: skip
