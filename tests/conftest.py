@@ -151,3 +151,12 @@ def digits(tmp_path_factory) -> Path:
 def own_folder(tmp_path) -> Path:
     """The same, to be changed."""
     return make_image_folder(tmp_path / "folder", classes=2, per_class=11)
+
+
+@pytest.fixture(autouse=True)
+def accelerate_forgets() -> Iterator[None]:
+    """Put accelerate's state away after a test: it is the process's, and later passes would be told to it."""
+    yield
+    found = sys.modules.get("accelerate.state")
+    for name in ("AcceleratorState", "GradientState", "PartialState") if found else ():
+        getattr(found, name)._reset_state()

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from accelerate import Accelerator, skip_first_batches
-from accelerate.state import AcceleratorState, GradientState, PartialState
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import torchdali as td
@@ -32,10 +31,8 @@ def firsts(batches: Any) -> list[int]:
 
 @pytest.fixture
 def accelerator() -> Iterator[Any]:
-    """Accelerate's state is the process's, and put away again."""
+    """Makes an Accelerator on the CPU."""
     yield lambda **options: Accelerator(cpu=True, **options)
-    for state in (AcceleratorState, GradientState, PartialState):
-        state._reset_state()
 
 
 @pytest.mark.parametrize(("n", "synced"), [(22, [3, 5, 9, 11]), (20, [3, 4, 8, 9]), (4, [0, 1])])

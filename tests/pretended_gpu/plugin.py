@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def no_hazards(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """Fail a test that causes a hazard."""
+    gc.collect()  # what earlier tests left is not this one's
     MACHINE.reset()
     yield MACHINE
     if "hazards_expected" not in request.keywords:
