@@ -340,3 +340,17 @@ def test_masks_in_files_are_ids():
     batch = batch_of(sample, FLIP, kinds={"mask": "mask"})
     mask = batch["mask"].unbind()[0] if isinstance(batch["mask"], td.Padded) else batch["mask"][0]
     assert torch.equal(mask, torch.from_numpy(np.array(palette)).flip(-1))
+
+
+@pytest.mark.parametrize("told", ["mask", ["image"], 3])
+def test_kinds_are_a_dict(told):
+    for give in (lambda: batch_of((IMAGE, 1), FLIP, kinds=told), lambda: td.PythonDataset(Same(1), kinds=told)):
+        with pytest.raises(TypeError, match="kinds must be a dict of kinds by field, such as {'mask': 'mask'}, got"):
+            give()
+    with pytest.raises(ValueError, match="rate must be at least 1, got -1"):
+        kinds.Audio(rate=-1)
+
+
+def test_a_class_is_no_batch_transform():
+    with pytest.raises(TypeError, match=r"batch_transform must be an object, got the class: write .*=MixUp\(\.\.\.\)"):
+        batch_of((IMAGE, 1), None, batch_transform=T.MixUp)

@@ -30,6 +30,8 @@ class BatchFunction:
     """
 
     def __init__(self, word: str, function: Callable[..., Any], alone: bool = False) -> None:
+        if isinstance(function, type):
+            raise TypeError(f"{word} must be an object, got the class: write {word}={function.__name__}(...)")
         if not callable(function):
             raise TypeError(f"{word} must be a function of a batch, got {function!r:.80}")
         self.word, self.function, self._alone = word, function, alone

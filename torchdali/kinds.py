@@ -20,11 +20,12 @@ A kind is a small frozen object.  Its word is short for the kind with its defaul
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from .batch import Held
-from .checks import nearest
+from .checks import integer, nearest
 
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
@@ -203,6 +204,11 @@ class Audio(Kind):
     rate: int | None = None
     channels: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in {"rate": self.rate, "channels": self.channels}.items():
+            if value is not None:
+                integer(name, value, 1)
+
 
 @dataclass(frozen=True)
 class Array(Kind):
@@ -274,3 +280,19 @@ def tell(told: AnyKind, natural: Held) -> Kind:
     kind = as_kind(told)
     files = natural == "encoded" and isinstance(kind, (Mask, Video, Audio, Image, Volume))
     return replace(kind, encoded=True) if files else kind
+
+
+def as_kinds(told: Any) -> dict[str, AnyKind]:
+    """Check that the argument `kinds` is a dict of kinds by field; None is an empty one.
+
+    Raises:
+        TypeError: it is no dict.
+        ValueError: it holds something else than kinds.
+    """
+    if told is None:
+        return {}
+    if not isinstance(told, Mapping):
+        raise TypeError(f"kinds must be a dict of kinds by field, such as {{'mask': 'mask'}}, got {told!r:.80}")
+    for kind in told.values():
+        as_kind(kind)
+    return dict(told)

@@ -16,7 +16,7 @@ from .checks import flag, integer, names, number, one_of
 from .collate import Padding
 from .distributed import Shard, check_device, check_shard
 from .drawn import Batches
-from .kinds import AnyKind
+from .kinds import AnyKind, as_kinds
 from .pillow import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class Options:
     def __post_init__(self) -> None:
         self._refuse_torch_arguments()
         self._unfold_batch_sampler()
+        if self.kinds is not None:
+            self._set("kinds", as_kinds(self.kinds))
         if self.generator is not None:
             if not isinstance(self.generator, torch.Generator):
                 raise TypeError(f"generator must be a torch.Generator, got {self.generator!r:.80}")

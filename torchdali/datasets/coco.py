@@ -17,7 +17,7 @@ from ..fingerprint import digest
 from ..formats.coco import Annotations
 from ..formats.files import as_root, read_file
 from ..formats.image import own_size
-from ..kinds import AnyKind, Array, Boxes, Image, Number, Polygons
+from ..kinds import AnyKind, Array, Boxes, Image, Number, Polygons, as_kinds
 from .base import MapDataset
 
 GROUP = "target"
@@ -115,7 +115,7 @@ class CocoDataset(MapDataset):
         if masks:
             self._objects["masks"] = [_outline(entry.get("segmentation", [])) for entry in entries]
             known[f"{GROUP}.masks"] = Polygons(group=GROUP)
-        told = resolve(kinds or {}, list(known), "kinds")
+        told = resolve(as_kinds(kinds), list(known), "kinds")
         if fields is not None and not isinstance(fields, str):
             fields = [f"{GROUP}.{name}" if f"{GROUP}.{name}" in known else name for name in fields]
         self._set_fields(tuple(known) if fields is None else fields, known, {**known, **told})

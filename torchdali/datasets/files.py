@@ -17,7 +17,7 @@ from ..fingerprint import below_common_folder, files_digest
 from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
-from ..kinds import ENCODED, NUMBER, AnyKind, as_kind
+from ..kinds import ENCODED, NUMBER, AnyKind, as_kind, as_kinds
 from ..signature import Form
 from .base import MapDataset
 from .convert import Convert
@@ -84,7 +84,7 @@ class FileDataset(MapDataset):
             raise ValueError("the field 'label' is that of labels=: give the files another name, or leave labels= out")
         columns: Columns = dict(self.files)
         known: dict[str, AnyKind] = {}
-        told = dict(kinds or {})
+        told = as_kinds(kinds)
         if labels is not None:
             columns["label"], known["label"] = as_column("labels", labels)
             if "label" in told and "label" not in (convert or {}):

@@ -16,7 +16,7 @@ from ..formats.caffe import LABEL_TYPES, caffe2_sample, caffe_sample, check_prot
 from ..formats.lmdb import LMDBFile
 from ..formats.parts import kind_of_bytes
 from ..formats.whole import first_whole
-from ..kinds import AnyKind
+from ..kinds import AnyKind, as_kinds
 from ..signature import Form, is_pixels, kind_of
 from ..storage import Bytes
 from .base import MapDataset
@@ -89,7 +89,7 @@ class LMDBDataset(MapDataset):
         if format != "raw":
             check_protobuf()
         self.database = LMDBFile(path)
-        self._find_fields(fields, dict(kinds or {}))
+        self._find_fields(fields, as_kinds(kinds))
 
     def _find_fields(self, fields: Sequence[str] | None, kinds: dict[str, AnyKind]) -> None:
         """Set the fields and their kinds from the first sample."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..batch import Column, Columns, Held, take
 from ..columns import as_column, same_shape, told_column
 from ..fingerprint import digest
-from ..kinds import AnyKind, Kind, as_kind
+from ..kinds import AnyKind, Kind, as_kind, as_kinds
 from ..signature import Form, is_pixels
 from .base import MapDataset
 
@@ -63,7 +63,7 @@ class InMemoryDataset(MapDataset):
         given = {**(columns or {}), **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
-        told = kinds or {}
+        told = as_kinds(kinds)
         if not isinstance(told, Mapping):
             raise TypeError(
                 f"kinds must be a dict such as {{'mask': 'mask'}}, got {type(told).__name__}: for a column of this "

@@ -12,7 +12,7 @@ from ..batch import Columns, Held
 from ..formats.recordio import RECORDIO, read_images
 from ..formats.records import RecordFiles
 from ..formats.whole import first_whole
-from ..kinds import AnyKind, tell
+from ..kinds import AnyKind, as_kinds, tell
 from .records import RecordDataset
 
 _KINDS: dict[str, tuple[Held, Held]] = {"image": ("encoded", "array"), "label": ("number", "array")}
@@ -50,7 +50,7 @@ class RecordIODataset(RecordDataset):
         index_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        kinds = dict(kinds or {})
+        kinds = as_kinds(kinds)
         for name, kind in kinds.items():
             if name not in _KINDS or tell(kind, _KINDS[name][0]).held not in _KINDS[name]:
                 some = " or ".join(f"{{{name!r}: {kind!r}}}" for name, kinds in _KINDS.items() for kind in kinds)

@@ -21,7 +21,7 @@ from ..formats.parts import Component, component, component_as, default_field
 from ..formats.tar import BLOCK, check_header
 from ..formats.texts import Texts
 from ..formats.webdataset import alternatives, lacks, select, tar_index, wds_index
-from ..kinds import AnyKind
+from ..kinds import AnyKind, as_kinds
 from ..paths import expand
 from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
@@ -82,7 +82,7 @@ class TarDataset(MapDataset):
         options = dict(storage_options or {})
         wanted = alternatives(ext)
         self._endings = wanted
-        told = dict(kinds or {})
+        told = as_kinds(kinds)
         self._components = self._name_components(wanted, fields, told, convert or {})
         self.shards = expand(paths, **options)
         self._storages = [open_storage(path, **options) for path in self.shards]

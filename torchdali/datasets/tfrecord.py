@@ -15,7 +15,7 @@ from ..formats.feature import Feature, FeatureError
 from ..formats.parts import as_bytes, as_integer, as_text
 from ..formats.records import RecordFiles
 from ..formats.tfrecord import TFRECORD, crc32c, read_records
-from ..kinds import AnyKind
+from ..kinds import AnyKind, as_kinds
 from ..storage import Bytes
 from .convert import Convert
 from .records import RecordDataset
@@ -84,7 +84,7 @@ class TFRecordDataset(RecordDataset):
         known = {name: Feature.of(name, what) for name, what in features.items()}
         names = field_names(fields, known)
         self.features = {field: known[name] for field, name in names.items() if name in known}
-        given = dict(kinds or {})
+        given = as_kinds(kinds)
         check_kinds(given, self.features)
         told = {field: kind for field, kind in given.items() if field not in (convert or {})}  # those are of results
         natural = {field: feature.kind(field, told.get(field)) for field, feature in self.features.items()}

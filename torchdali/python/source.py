@@ -13,7 +13,7 @@ from ..batch import Columns
 from ..checks import resolve, spell_out
 from ..distributed import Shard
 from ..fields import ALWAYS, Fields
-from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind
+from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind, as_kinds
 from ..options import Options
 from ..order import Endless, Epoch, Order
 from ..source import Failed, Source
@@ -53,7 +53,7 @@ class PythonSource(Source):
                 raise TypeError(f"{name} must be a list of names, got {value!r}: write [{value!r}]")
         self._names = None if fields is None else tuple(fields)
         self.ragged = tuple(ragged)
-        self._kinds = {name: as_kind(kind) for name, kind in (kinds or {}).items()}
+        self._kinds = {name: as_kind(kind) for name, kind in as_kinds(kinds).items()}
         self._told = frozenset(self.ragged)  # the fields of which it is told whether they are ragged
         self._looks = True  # a batch's type depends on it
         self._first: list[int] = []  # the samples that a pass begins with, to be described

@@ -16,7 +16,7 @@ from ..errors import StateMismatchError
 from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
-from ..kinds import AnyKind, as_kind, tell
+from ..kinds import AnyKind, as_kind, as_kinds, tell
 from ..options import Options
 from ..readers import native
 from ..source import Pass, Source
@@ -112,7 +112,7 @@ class Reader(Standalone):
         self.virtual_shards = None if virtual_shards is None else integer("virtual_shards", virtual_shards, 1)
         self.outputs = self.describe(fields or ())
         fields = [output.name for output in self.outputs] if fields is None else fields
-        self._set_fields(fields, kinds or {})
+        self._set_fields(fields, as_kinds(kinds))
         self._length: int | None = None
         self._fingerprint: str | None = None
         super().__init__()
