@@ -345,7 +345,7 @@ def test_masks_in_files_are_ids():
 @pytest.mark.parametrize("told", ["mask", ["image"], 3])
 def test_kinds_are_a_dict(told):
     for give in (lambda: batch_of((IMAGE, 1), FLIP, kinds=told), lambda: td.PythonDataset(Same(1), kinds=told)):
-        with pytest.raises(TypeError, match="kinds must be a dict of kinds by field, such as {'mask': 'mask'}, got"):
+        with pytest.raises(TypeError, match="kinds must be a dict of kinds by field"):
             give()
     with pytest.raises(ValueError, match="rate must be at least 1, got -1"):
         kinds.Audio(rate=-1)
