@@ -354,3 +354,10 @@ def test_kinds_are_a_dict(told):
 def test_a_class_is_no_batch_transform():
     with pytest.raises(TypeError, match=r"batch_transform must be an object, got the class: write .*=MixUp\(\.\.\.\)"):
         batch_of((IMAGE, 1), None, batch_transform=T.MixUp)
+
+
+def test_files_that_are_not_decoded_are_refused(tmp_path):
+    path = tmp_path / "a.mp4"
+    path.write_bytes(b"a clip")
+    with pytest.raises(ValueError, match=r"'clip' holds files of the kind video, .* write td\.VideoClips"):
+        td.DataLoader(td.FileDataset({"clip": [path]}), batch_size=1)

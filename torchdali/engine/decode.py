@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..formats.audio import decode_audio
-from ..kinds import Audio, Image, Kind
+from ..kinds import Audio, Image, Kind, Video
 from ..pillow import decode, decode_unchanged
 
 
 def on_host(kind: Kind) -> bool:
-    """Whether a field's files are decoded on the host, before the transform: all but RGB pictures, and masks."""
+    """Whether a field's files are decoded on the host, before the transform: all but RGB pictures and masks."""
     return kind.encoded and (kind.pixels or not kind.spatial) and not (isinstance(kind, Image) and kind.mode == "RGB")
 
 
@@ -29,12 +30,19 @@ def decode_value(kind: Kind, data: NDArray[np.uint8], max_pixels: int | None) ->
         upright = kind.exif is not False
         if kind.mode == "unchanged":
             return decode_unchanged(data, max_pixels, upright)
-        rgb = decode(data, max_pixels, upright)
-        return rgb[..., :1] if kind.mode == "RGB" else grey(rgb)
-    raise NotImplementedError(f"files of the kind {kind} can't be decoded yet")
+        from PIL import Image as Picture
+
+        return np.array(Picture.fromarray(decode(data, max_pixels, upright)).convert("L"))[..., None]
+    raise AssertionError(kind)  # `check_files` has refused it
 
 
-def grey(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Make grey of RGB as Pillow does: [H, W, 1]."""
-    weights = np.array([19595, 38470, 7471], np.uint32)
-    return ((rgb.astype(np.uint32) @ weights + 0x8000) >> 16).astype(np.uint8)[..., None]
+def check_files(kinds: Mapping[str, Kind]) -> None:
+    """Raise where a field holds files that nothing decodes.
+
+    Raises:
+        ValueError: it says what to write.
+    """
+    for name, kind in kinds.items():
+        if on_host(kind) and not isinstance(kind, (Audio, Image)):
+            instead = "td.VideoClips(files, frames)" if isinstance(kind, Video) else ".npy files, which are arrays"
+            raise ValueError(f"{name!r} holds files of the kind {kind.word}, which are not decoded: write {instead}")

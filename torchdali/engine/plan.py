@@ -10,19 +10,17 @@ import torch
 
 from ..collate import Padding
 from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
-from ..moves import Crop, Crop3d, Flip
 from ..ragged import Ragged
 from ..rand import Rand
-from ..transforms.base import ANY, Convert, Filter, Mover, Transform
+from ..transforms.base import Convert, Filter, Transform
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
-from ..transforms.sound import SoundStep
 from .chain import Chain, flatten
 from .decode import on_host
-from .doubts import check_doubts
+from .fit import check_fit
 from .hostpass import Drawn, HostPass
-from .sounds import check_sounds, leaves_uniform
+from .sounds import leaves_uniform
 from .uniformity import Uniformity
 
 
@@ -88,7 +86,7 @@ class Plan(Chain):
         super().__init__(steps, device, whole=any(view.split for view in self.views))
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
         self.host = HostPass(self.kinds)
-        self._check(doubts or {})
+        check_fit(self.chains, self.kinds, self.host.scenes.values(), doubts or {})
         self.tried: set[tuple[str, int]] = set()
         self.held = [step for chain in self.chains for step in chain.steps if isinstance(step, Function)]
         first = self.functions[0] if self.functions else len(self.steps)
@@ -159,62 +157,6 @@ class Plan(Chain):
                     n: step.convert(none, format, np.zeros((0, 2), np.int64))[1] for n, format in formats.items()
                 }
         return formats
-
-    def _check(self, doubts: Mapping[str, Doubt]) -> None:
-        """Raise where a step has nothing to act on, or the kind of a field is in doubt."""
-        steps = [step for chain in self.chains for step in chain.steps]
-        spatial = any(kind.spatial for kind in self.kinds.values())
-        filters = [step for step in steps if isinstance(step, (Filter, Convert))]
-        for step in steps:
-            if isinstance(step, Function) or isinstance(step, Decode):
-                continue
-            name = type(step).__name__
-            if step.moves_alone and any(scene.pixels and scene.annotations for scene in self.host.scenes.values()):
-                raise ValueError(step.moves_alone)
-            needed = "boxes" if isinstance(step, Mover) and step.needs_boxes else getattr(step, "acts_on", "")
-            if needed and needed not in {kind.word for kind in self.kinds.values()}:
-                raise ValueError(
-                    f"{name} acts on {needed}, and the dataset has none: {', '.join(self.kinds)}; where they are plain "
-                    f'arrays, write kinds={{"{needed}": "{needed}"}}'
-                )
-            if not needed and not (spatial if step.moving else self.pixels):
-                arrays = [field for field, kind in self.kinds.items() if kind.word == "array"]
-                hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
-                raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(self.kinds)}{hint}")
-        self._check_volumes()
-        check_sounds(self.chains, self.kinds)
-        acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
-        moves = any(chain.moves for chain in self.chains)
-        check_doubts(doubts, values=acts, moves=moves or bool(filters), filters=bool(filters))
-
-    def _check_volumes(self) -> None:
-        """Raise where volumes lie beside something else, or a step has no form for them."""
-        scenes = self.host.scenes.values()
-        for scene in scenes:
-            if scene.volumes and (others := [*scene.pixels, *(set(scene.annotations) - set(scene.volumes))]):
-                raise ValueError(
-                    f"{scene.volumes[0]!r} is a volume, and lies in one scene with {others[0]!r}: write "
-                    f"kinds={{{scene.volumes[0]!r}: kinds.Volume(scene='volume')}}"
-                )
-        volumes = [name for scene in scenes for name in scene.volumes]
-        others = [name for scene in scenes for name in (*scene.pixels, *scene.annotations) if name not in volumes]
-        for chain in self.chains:
-            for k, step in enumerate(chain.steps):
-                if not isinstance(step, Transform) or not step.moving:
-                    continue
-                name = type(step).__name__
-                if getattr(step, "dims", 2) == 3 and (others or not volumes):
-                    raise ValueError(f"{name} moves volumes, and {others[0]!r} is none: {', '.join(self.kinds)}")
-                if not volumes:
-                    continue
-                moves = step.moves(ANY) if isinstance(step, Mover) else [None]
-                if not all(isinstance(move, (Crop, Crop3d, Flip)) for move in moves):
-                    raise ValueError(
-                        f"{name} has no form for volumes, which {volumes[0]!r} is: they can be cropped and flipped; "
-                        f"write kinds={{{volumes[0]!r}: 'array'}} for a field that stays as it is"
-                    )
-                if any(place < k for place in chain.functions) or (chain is not self and self.functions):
-                    raise ValueError(f"{name} moves volumes, and can't follow a function: write it before")
 
     def _windowed(self, first: int) -> bool:
         """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..moves import Sizes
 from ..rand import Rand
 from .base import AnyTransform, Transform, is_number, probability
-from .rounds import Chain, Rounds, steps_of
+from .rounds import Rounds, Steps, steps_of
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -78,7 +78,7 @@ def _check_some(transforms: Any, whose: str) -> None:
 
 def _branch(transform: AnyTransform, whose: str) -> Transform:
     steps = steps_of([transform], whose)
-    return steps[0] if len(steps) == 1 else Chain(steps)
+    return steps[0] if len(steps) == 1 else Steps(steps)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class RandomApply(Rounds):
 
     @cached_property
     def branches(self) -> Sequence[Transform]:
-        return [Chain(steps_of(self.transforms, "RandomApply"))]
+        return [Steps(steps_of(self.transforms, "RandomApply"))]
 
     @property
     def _all_take_one(self) -> bool:

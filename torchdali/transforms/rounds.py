@@ -34,7 +34,7 @@ def names_of(steps: Sequence[Transform]) -> list[tuple[str, int]]:
     counts: Counter[str] = Counter()
     names = []
     for step in steps:
-        name = "Compose" if isinstance(step, Chain) else type(step).__name__
+        name = "Compose" if isinstance(step, Steps) else type(step).__name__
         names.append((name, counts[name]))
         counts[name] += step.draws
     return names
@@ -67,7 +67,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
     return found
 
 
-class Chain(Mover):
+class Steps(Mover):
     """Steps as one branch."""
 
     def __init__(self, steps: Sequence[Transform]) -> None:
@@ -145,7 +145,7 @@ class Chain(Mover):
 
 def changes_size(step: Transform) -> bool:
     """Whether images may come out of a step with another size."""
-    if isinstance(step, Chain):
+    if isinstance(step, Steps):
         return any(changes_size(inner) for inner in step.steps)
     if isinstance(step, Rounds):
         return any(changes_size(branch) for branch in step.branches)
