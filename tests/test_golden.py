@@ -789,6 +789,94 @@ def parameters(files):
     return found
 
 
+MORE: dict[str, Any] = {
+    "RandomZoomOut": T.RandomZoomOut(),
+    "ScaleJitter": T.ScaleJitter((60, 50)),
+    "RandomShortestSize": T.RandomShortestSize([20, 30, 40], max_size=60),
+    "RandomResize": T.RandomResize(20, 50),
+    "RandomRotation": T.RandomRotation(30),
+    "RandomErasing": T.RandomErasing(),
+    "GridMask": T.GridMask(9),
+    "RandomPhotometricDistort": T.RandomPhotometricDistort(),
+    "RandomChannelPermutation": T.RandomChannelPermutation(),
+    "RandomInvert": T.RandomInvert(0.3),
+    "JPEG": T.JPEG((20, 80)),
+    "RandAugment": T.RandAugment(),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+    "AutoAugment": T.AutoAugment(),
+    "RandomApply": T.RandomApply([T.RandomHorizontalFlip(0.4), T.RandomVerticalFlip()], 0.6),
+    "RandomChoice": T.RandomChoice([T.RandomHorizontalFlip(), T.RandomVerticalFlip(0.3)]),
+    "RandomOrder": T.RandomOrder([T.RandomHorizontalFlip(), T.RandomInvert()]),
+}
+
+
+@stream
+def parameters_of_more(files):
+    found = {}
+    for name, transform in MORE.items():
+        one = Rand(SEED, 1, np.tile(np.arange(5), 8) + 10 * np.arange(40))
+        found[name] = transform.make_params(one.child(1), np.tile(SIZES, (8, 1)))
+    return found
+
+
+def scene(index: int) -> dict[str, Any]:
+    """A picture whose pixels say where they are, with two boxes and a mask: exact through crops and flips."""
+    rows, columns = np.mgrid[: 16 + index % 3, : 20 - index % 4].astype(np.uint8)
+    boxes = np.array([[1, 2, 9, 11], [5 + index % 5, 4, 15, 13]], np.float32)[: 1 + index % 2]
+    return {"image": np.stack([rows, columns, rows * 8 + columns], 2), "boxes": boxes, "mask": rows // 3}
+
+
+SCENES = [scene(index) for index in range(11)]
+
+
+def scenes() -> Any:
+    return td.InMemoryDataset(
+        **{name: [one[name] for one in SCENES] for name in SCENES[0]}, label=np.arange(11),
+        kinds={"boxes": "boxes", "mask": "mask"},
+    )  # fmt: skip
+
+
+@stream
+def objects(files):
+    chain = [T.RandomZoomOut(), T.RandomIoUCrop(), T.RandomHorizontalFlip(), T.SanitizeBoundingBoxes()]
+    return {"ranks": ranks_of(scenes(), 2, 2, shuffle=True, transform=T.Compose([*chain, drawn]))}
+
+
+@stream
+def views(files):
+    view = [T.RandomCrop(6), T.RandomHorizontalFlip()]
+    found = {"list": T.Views([view] * 3), "dict": T.Views({"q": view, "k": [T.RandomVerticalFlip(), T.CenterCrop(5)]})}
+    return {
+        name: ranks_of(scenes(), 2, 2, shuffle=True, transform=T.Compose([T.RandomCrop(9), transform]), output=whole)
+        for name, transform in found.items()
+    }
+
+
+def whole(fields: dict[str, Any]) -> dict[str, Any]:
+    """The pictures of all views, and the labels, as lists."""
+    pictures = fields["image"]
+    named = pictures if isinstance(pictures, dict) else dict(enumerate(pictures))
+    return {**{f"image {key}": list(view) for key, view in named.items()}, "label": fields["label"]}
+
+
+@stream
+def mixed_batches(files):
+    """Weights of pairs, and where rectangles lie, with groups that go over no rank."""
+    to_float = T.Compose([T.CenterCrop(12), T.ToDtype(torch.float32)])
+    options = dict(shuffle=True, batch_size=4, drop_last=True, output="tuple", transform=to_float, world_size=2)
+    found = {}
+    for transform in (T.MixUp(alpha=1.0, num_classes=11, group=2), T.CutMix(alpha=1.0, num_classes=11, group=2)):
+        pictures = td.InMemoryDataset(image=[one["image"] for one in SCENES], label=np.arange(11))
+        numbers: list[Any] = []
+        for rank in range(2):
+            with load(
+                pictures, transform=to_float, batch_transform=transform, rank=rank, world_size=2, **options
+            ) as one:
+                numbers += [plain(labels) for _, labels in one]
+        found[type(transform).__name__] = numbers
+    return found
+
+
 def noted(transform: Any, notes: list[Any]) -> Any:
     """The same transform; its parameters are noted when a loader draws them."""
     kind = type(transform)
