@@ -869,9 +869,7 @@ def mixed_batches(files):
         pictures = td.InMemoryDataset(image=[one["image"] for one in SCENES], label=np.arange(11))
         numbers: list[Any] = []
         for rank in range(2):
-            with load(
-                pictures, transform=to_float, batch_transform=transform, rank=rank, world_size=2, **options
-            ) as one:
+            with load(pictures, batch_transform=transform, rank=rank, **options) as one:
                 numbers += [plain(labels) for _, labels in one]
         found[type(transform).__name__] = numbers
     return found
