@@ -537,7 +537,7 @@ def test_all_problems_are_listed_at_once():
         (v2.RandomApply([v2.ToImage()], p=0.5), "converts some images"),
         (v1.RandomRotation(9, InterpolationMode.BICUBIC), "interpolation must be nearest or bilinear"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
-        (torch.jit.ScriptModule(), "write what it does as a function"),
+        (torch.jit.ScriptModule(), "write it as torchdali.transforms.PerSample(f)"),
     ],
 )
 def test_what_has_no_meaning_here(transform, reason):

@@ -30,7 +30,7 @@ class BatchFunction:
     """
 
     def __init__(self, word: str, function: Callable[..., Any], alone: bool = False) -> None:
-        if isinstance(function, type):
+        if isinstance(function, type) and any("__call__" in vars(cls) for cls in function.__mro__):
             raise TypeError(f"{word} must be an object, got the class: write {word}={function.__name__}(...)")
         if not callable(function):
             raise TypeError(f"{word} must be a function of a batch, got {function!r:.80}")

@@ -9,8 +9,8 @@ def advice(transform: Any) -> str:
     """Say what to write instead, as the end of a sentence."""
     name = type(transform).__name__
     if not type(transform).__module__.startswith("torchvision.transforms"):
-        return "write what it does as a function f(sample, rand) over DALI batches"
-    return _SENTENCES.get(name, "write it as a function f(sample, rand) over DALI batches, or leave it out")
+        return "write it as torchdali.transforms.PerSample(f), which calls f(sample) for each sample"
+    return _SENTENCES.get(name, "write it as torchdali.transforms.PerSample(...) around it, or leave it out")
 
 
 _BATCH = "write DataLoader(..., batch_transform=...) with it"
@@ -21,7 +21,7 @@ _SENTENCES = {
     "ConvertImageDtype": "write ToDtype(dtype, scale=True)",
     "CutMix": _BATCH,
     "FiveCrop": _MANY,
-    "Lambda": "write what it does as a function f(sample, rand) over DALI batches",
+    "Lambda": "write torchdali.transforms.PerSample(f) with a function of a sample",
     "LinearTransformation": "leave it out, and multiply the loader's batches by the matrix on their device",
     "MixUp": _BATCH,
     "RandomIoUCrop": _DETECTION,

@@ -83,7 +83,7 @@ def _leaf(dataset: Any, place: str) -> Samples:
     if loader is not None and not _is_plain_loader(loader):
         problems.append(
             f"{place}loader={loader!r:.80}: files are decoded by DALI to RGB: leave it out, "
-            "and put what else it does into a function f(sample, rand) over DALI batches"
+            "and put what else it does into torchdali.transforms.PerSample(f)"
         )
     if any(isinstance(label, tuple) for label in labels):
         problems.append(f"{place}target_type: there are several labels per sample: choose one")
@@ -189,7 +189,7 @@ def _files(dataset: Any) -> tuple[Sequence[Any], list[Any]]:
         raise TypeError(
             f"{name} has a `__getitem__` of its own, and its first sample without transforms is not the RGB image of "
             f"{paths[0]} with the label {labels[0]!r:.80}: write FileDataset(paths, labels), "
-            "and what it does as a function f(sample, rand) over DALI batches"
+            "and what it does as torchdali.transforms.PerSample(f)"
         )
     return paths, labels
 
