@@ -486,3 +486,39 @@ def test_dali_in_a_forked_process_is_an_error_and_no_hang(folder, tmp_path):
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         """
     finish(start_code(script, tmp_path), 7)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_ctrl_c_while_threads_start(make, monkeypatch, stage):
+    """A thread that has started when it comes ends, though no one has heard of it."""
+    starts, begin = [], Prefetcher.start
+
+    def interrupted(self):
+        begin(self)
+        starts.append(self)
+        if len(starts) == stage + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Prefetcher, "start", interrupted)
+    loader = make()
+    iterator = iter(loader)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert all_threads_end()
+    monkeypatch.undo()
+    assert len(list(loader)) == len(loader)
+
+
+def test_ctrl_c_before_the_run_is_known(make, monkeypatch):
+    loader = make()
+    iterator = iter(loader)
+
+    def interrupted(self, run, shard):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(td.DataLoader, "_open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert all_threads_end()
+    monkeypatch.undo()
+    assert len(list(loader)) == len(loader)

@@ -34,6 +34,9 @@ class Prefetcher(Generic[T]):
         self._failure: BaseException | None = None
         # A daemon: the interpreter would wait for others before it runs the finalizers that end them.
         self.thread = threading.Thread(target=self._produce, args=(source,), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; its owner knows it by now, and can stop it if Ctrl-C comes in here."""
         self.thread.start()
 
     def _produce(self, source: Callable[[], Iterator[T]]) -> None:
@@ -97,6 +100,6 @@ class Prefetcher(Generic[T]):
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread's end; False where it did not come within `timeout` seconds.  Any thread may call it."""
-        if self.thread is not threading.current_thread():
+        if self.thread is not threading.current_thread() and self.thread.ident is not None:
             self.thread.join(timeout)
         return not self.thread.is_alive()

@@ -125,6 +125,8 @@ class Run:
         if s.plan.on_dali or s.plan.peeks or s.source.uses_dali:
             _close_before_dali()
         self._stages: list[Prefetcher[Work]] = []
+        # Where Ctrl-C comes before anyone knows this run, its threads end with it.
+        weakref.finalize(self, _stop, self._stages)
         self._last: Iterator[Work] | Prefetcher[Work]
         if inline:
             self._last = finish(decode(fetch()))
@@ -141,15 +143,15 @@ class Run:
                 return
             second = self._start(lambda: decode(first), 1, "decode")
             self._last = self._start(lambda: finish(second), s.prefetch, "transform")
-        except BaseException:  # the system gives no thread
-            for stage in self._stages:
-                stage.stop()
+        except BaseException:  # the system gives no thread, or Ctrl-C
+            _stop(self._stages)
             fetcher.reading.close()
             raise
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
         stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
         self._stages.append(stage)
+        stage.start()
         return stage
 
     @property
@@ -206,8 +208,7 @@ class Run:
     def close(self) -> None:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
         self.closed = True
-        for stage in self._stages:
-            stage.stop()
+        _stop(self._stages)
         if self._cancel is not None:
             self._cancel()
         if not self._stages and hasattr(self._last, "close"):
@@ -223,6 +224,11 @@ class Run:
             reason = f"{names} did not end within {JOIN_TIMEOUT:g} s, and {self._busy}: it is left to end by itself"
             report(reason, [stage.thread for stage in left])
             warnings.warn(reason, RuntimeWarning, stacklevel=2)
+
+
+def _stop(stages: list[Prefetcher[Work]]) -> None:
+    for stage in stages:
+        stage.stop()
 
 
 def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
