@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -23,6 +24,7 @@ import torchdali as td
 import torchdali.iterator
 import torchdali.loader
 from torchdali import transforms as T
+from torchdali.engine.threads import SampleThreads
 from torchdali.prefetch import Prefetcher
 from torchdali.testing import garble_file, make_image_folder, sample_digests
 
@@ -522,3 +524,20 @@ def test_ctrl_c_before_the_run_is_known(make, monkeypatch):
     assert all_threads_end()
     monkeypatch.undo()
     assert len(list(loader)) == len(loader)
+
+
+def test_ctrl_c_while_host_threads_start(monkeypatch):
+    """They end at once, and torch has its number of threads again."""
+    before, submit, calls = torch.get_num_threads(), ThreadPoolExecutor.submit, []
+
+    def interrupted(self, *arguments):
+        calls.append(self)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return submit(self, *arguments)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SampleThreads(3).each(lambda part: None, 3)
+    monkeypatch.undo()
+    assert wait_until(lambda: not our_threads(), 5) and torch.get_num_threads() == before

@@ -63,8 +63,14 @@ def _thread_pool(workers: int) -> ThreadPoolExecutor:
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="torchdali-host", initializer=begin)
     ready = threading.Barrier(workers)
-    for future in [pool.submit(ready.wait, 10.0) for _ in range(workers)]:
-        future.result()
-    with _setting_threads:
-        torch.set_num_threads(before)
+    try:
+        for future in [pool.submit(ready.wait, 10.0) for _ in range(workers)]:
+            future.result()
+    except BaseException:  # Ctrl-C
+        ready.abort()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    finally:
+        with _setting_threads:
+            torch.set_num_threads(before)
     return pool
