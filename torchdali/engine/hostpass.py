@@ -57,7 +57,7 @@ class Drawn:
     kept: dict[str, list[NDArray[np.int64]]] = field(default_factory=dict)
 
     def take(self, rows: NDArray[np.int64]) -> Drawn:
-        """Take some rows, of samples whose fields lie in no picture but their own."""
+        """Take some rows of the batch."""
         return Drawn(
             {
                 k: {name: {key: values[rows] for key, values in params.items()} for name, params in fields.items()}
