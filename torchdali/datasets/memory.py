@@ -63,12 +63,12 @@ class InMemoryDataset(MapDataset):
         given = {**(columns or {}), **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
-        told = as_kinds(kinds)
-        if not isinstance(told, Mapping):
+        if not isinstance(kinds, Mapping | None):
             raise TypeError(
-                f"kinds must be a dict such as {{'mask': 'mask'}}, got {type(told).__name__}: for a column of this "
+                f"kinds must be a dict such as {{'mask': 'mask'}}, got {type(kinds).__name__}: for a column of this "
                 'name write InMemoryDataset({"kinds": ...})'
             )
+        told = as_kinds(kinds)
         self.columns: Columns = {}
         known: dict[str, Kind] = {}
         for name, values in given.items():
