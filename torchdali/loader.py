@@ -357,12 +357,14 @@ class DataLoader:
     def step(self) -> int:
         """This rank's number of the next batch in the epoch: `for step, batch in enumerate(loader, loader.step)`.
 
-        It is 0 but after a state was loaded or a pass was broken off.  For an iterable, whose workers may end at
-        different times, whole batches are counted.
+        It is 0 but after a state was loaded or a pass was broken off.
         """
         now = self._progress.current
         if not now.samples_seen:
             return 0
+        known = self.source.steps_before(now)
+        if known is not None:
+            return known
         return self._order.epoch(self.seed, now).step_at(now.samples_seen, self._batching(self._shard()))
 
     __class_getitem__: Any = classmethod(GenericAlias)
@@ -563,7 +565,7 @@ class DataLoader:
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
         )
-        steps = epoch.steps(start, batching)
+        steps = epoch.steps(start, batching, self.source.steps_before(start))
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
         run = Run(settings, steps)
