@@ -27,14 +27,16 @@ from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Epoch, Order, Step
+from .order import Batching, Epoch, Order, Sequential, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
 from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .trainers.asking import overfitting_asks, trainer_asks
+from .trainers.asking import trainer_asks
+from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
+from .trainers.overfitting import Overfitting, overfitting_trainer
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class DataLoader:
+class DataLoader(TakenByFabric):
     """Batches of a dataset as torch tensors; each one a pure function of (dataset, seed, epoch, position).
 
     A plain class with torch's attributes, which trainers take as it is.
@@ -221,7 +223,8 @@ class DataLoader:
         options = self.options
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
-        self._order = self.source.order(options.shuffle, options.sampler)
+        self._overfitting: Overfitting | None = None
+        self._own_order = self.source.order(options.shuffle, options.sampler)
         options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
         self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
         self._progress = Progress()
@@ -255,14 +258,37 @@ class DataLoader:
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
-        if overfitting_asks():
-            if self.shuffle or self.options.sampler is not None:
-                raise ValueError(
-                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
-                    "make it without shuffle=True and sampler="
-                )
-            return SequentialEpochSampler(self)
+        if fabric_asks():
+            return SharedEpochSampler(self)
+        if (trainer := overfitting_trainer()) is not None:
+            self._overfit(trainer)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
+
+    def _overfit(self, trainer: Any) -> None:
+        """Give the dataset's own order while a Trainer of Lightning with `overfit_batches` trains.
+
+        Raises:
+            ValueError: the sampler makes the batches, and there are none without it.
+        """
+        if self._own_order.in_order or (self._overfitting is not None and self._overfitting.of(trainer)):
+            return
+        if self._own_order.any_size:
+            raise ValueError(
+                "overfit_batches takes the same batches in each epoch, and this loader's sampler makes others: give "
+                "the Trainer a loader with batch_size="
+            )
+        self._overfitting = Overfitting(trainer)
+        warnings.warn(
+            "overfit_batches takes the same batches in each epoch: while this Trainer trains, a shuffled loader gives "
+            "the dataset's own order",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    @property
+    def _order(self) -> Order:
+        overfits = self._overfitting is not None and self._overfitting.running
+        return Sequential(len(self.source)) if overfits else self._own_order
 
     @property
     def batch_sampler(self) -> BatchTokens:
@@ -691,7 +717,8 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_runs"}
+        # Neither does a Trainer travel.
+        return {name: value for name, value in self.__dict__.items() if name != "_runs"} | {"_overfitting": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _runs=weakref.WeakSet())
