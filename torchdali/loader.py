@@ -22,9 +22,9 @@ from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
-from .errors import StateMismatchError
+from .errors import StateMismatchError, leave_frame, let_through
 from .forming import Forming
-from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
+from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
 from .order import Batching, Epoch, Order, Sequential, Step
@@ -557,21 +557,28 @@ class DataLoader(TakenByFabric):
                 del facts["samples_seen"]  # each rank counts its own
             check_agreement(facts, group, gpu=distributed.own_gpu(device))
 
-    def _begin(self) -> OpenPass:
-        """Start a pass; everything that depends on this process is looked up here."""
+    def _begin(self, at: Position | None = None) -> OpenPass:
+        """Start a pass, perhaps at a place; everything that depends on this process is looked up here."""
         check_process()
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
-        start = self._progress.upcoming
+        start = self._progress.upcoming if at is None else at
         distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless and not self._order.ahead and not self._order.num_steps(batching):
-            return self._open(NOTHING, shard)
+            return self._open(NOTHING, shard, at)
         # Drawn in the caller's thread: a sampler may use the global generators.
         epoch = self._order.epoch(self.seed, start)
         self.source.prepare(self.seed, start, shard, epoch)
-        if self.source.empty:
-            return self._open(NOTHING, shard)
+        try:
+            if self.source.empty:
+                return self._open(NOTHING, shard, at)
+        except Exception as error:  # no sample that was tried can be made: those of this batch are bad ones
+            let_through(error)
+            step = next(epoch.steps(start, batching), None)
+            if step is None or self.source.endless:
+                raise
+            return self._open(Undescribed(step, leave_frame(error)), shard, at)
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -596,10 +603,10 @@ class DataLoader(TakenByFabric):
         self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
-        return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+        return self._open(run, shard, at)  # last, so that an error of the sampler, say, loses no position
 
-    def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
-        number, start = self._progress.begin()
+    def _open(self, run: Run | Nothing | Undescribed, shard: Shard, at: Position | None) -> OpenPass:
+        number, start = self._progress.begin(at)
         options = self.options
         try:
             return OpenPass(
@@ -611,7 +618,7 @@ class DataLoader(TakenByFabric):
                 form=Forming(
                     form=self._form,
                     rebuild=self.source.rebuild,
-                    objects=self._objects,
+                    objects=self._objects if isinstance(run, Run) else [],
                     collate=self._collate,
                     transform=self._batch_function,
                     seed=self.seed,
@@ -657,8 +664,6 @@ class DataLoader(TakenByFabric):
 
     @property
     def _objects(self) -> list[str]:
-        if self.source.empty:
-            return []
         kinds = {**self.source.kinds, **self._compiled().added}
         return [name for name, kind in kinds.items() if str(kind) == "object"]
 

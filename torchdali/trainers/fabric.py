@@ -20,7 +20,7 @@ _MODULES = ("lightning_fabric.", "lightning.fabric.")
 class TakenByFabric:
     """Base of a loader that Fabric takes."""
 
-    @property  # type: ignore[misc]  # isinstance asks for it where the type is another one
+    @property  # isinstance asks for it where the type is another one
     def __class__(self) -> type:
         return DataLoader if _asked_by(sys._getframe(1), "_validate_setup_dataloaders") else type(self)
 
