@@ -27,7 +27,7 @@ from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Epoch, Order, Sequential, Step
+from .order import Batching, Epoch, Order, Sequential, Shuffled, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
@@ -223,11 +223,11 @@ class DataLoader(TakenByFabric):
         options = self.options
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
+        self._progress = Progress()
         self._overfitting: Overfitting | None = None
         self._own_order = self.source.order(options.shuffle, options.sampler)
         options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
         self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
-        self._progress = Progress()
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
@@ -287,8 +287,13 @@ class DataLoader(TakenByFabric):
 
     @property
     def _order(self) -> Order:
-        overfits = self._overfitting is not None and self._overfitting.running
-        return Sequential(len(self.source)) if overfits else self._own_order
+        if self._overfitting is not None and self._overfitting.running:
+            return Sequential(len(self.source))
+        # Between epochs, a list that has grown has more samples, as torch's samplers find it.
+        own, between = self._own_order, not self._progress.current.samples_seen
+        if between and type(own) in (Sequential, Shuffled) and len(self.source) != own.dataset_size:
+            self._own_order = own = type(own)(len(self.source))
+        return own
 
     @property
     def batch_sampler(self) -> BatchTokens:
