@@ -21,10 +21,10 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks progress kinds ragged batch columns fields fingerprint signature",
+    "values": "errors checks progress kinds ragged containers batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
-    "order": "state order batches drawn",
+    "order": "state order batches ids foreign ahead drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.* schema",

@@ -6,9 +6,9 @@ nothing, and another number of ranks only cuts the same epoch differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,9 +124,13 @@ class Epoch:
         n: samples of the epoch, over all ranks.
         at: gives the rows at some positions.
         strided: each rank takes every world_size-th position of a step, instead of one slice.
+
+    Attributes:
+        ids: what a sampler yielded for the samples, by their indices, where it yields no indices.
     """
 
     counts: Literal["samples", "batches"] | None = None  # see `Step`
+    ids: Mapping[int, Any] = {}  # noqa: RUF012  # never changed
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], strided: bool = False) -> None:
         self.n, self.at, self.strided = n, at, strided
@@ -157,6 +161,10 @@ class Epoch:
         filling = own if len(own) else np.array([position + rank % taken])
         positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
         return Cut(positions, np.arange(rows) < len(own), position + taken)
+
+    def some(self, position: int, most: int) -> Rows:
+        """Give the rows from a position on, as many as there are, up to a number of them."""
+        return self.at(np.arange(position, min(position + most, self.n)))
 
     def whole_steps(self, batching: Batching) -> int:
         """Count the steps that are certain to be whole: all but the last two."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
 from .errors import StateMismatchError, leave_frame, let_through
+from .ids import Taken
 from .kinds import AnyKind, Doubt, Kind, tell
 from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
@@ -240,9 +241,19 @@ class Source:
         """
         if sampler is None:
             return Shuffled(len(self)) if shuffle else Sequential(len(self))
-        order = sampler if isinstance(sampler, Order) else drawn_order(sampler, len(self))
-        order.check_dataset(len(self))
-        return order
+        if not isinstance(sampler, Order):
+            return drawn_order(sampler, self.taken)
+        sampler.check_dataset(len(self))
+        return sampler
+
+    @property
+    def taken(self) -> Taken:
+        """What it takes from a torch sampler: indices."""
+        return Taken(len(self))
+
+    def others(self) -> Sequence[int]:
+        """Give the samples of which one may take a bad one's place."""
+        return range(len(self))
 
     def open(self, pass_: Pass) -> Reading:
         """Open the source for one pass."""
