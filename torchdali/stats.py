@@ -192,6 +192,7 @@ def make_stats(recorder: Recorder, setting: Setting) -> Stats:
     last = next((threads[name] for name in reversed(THREADS) if name in threads), None)
     if running and last is not None:  # it waits for the caller, and the threads before it for each other
         stages[STAGES[ROOM]] = Stage(last[ROOM] / later, last[ROOM] / (sum(last) - last[IDLE] - last[START] or 1.0))
+    now = _resident(os.getpid())[0]
     stats = Stats(
         batches=batches,
         samples=counts["samples"],
@@ -210,8 +211,8 @@ def make_stats(recorder: Recorder, setting: Setting) -> Stats:
         substitutes=counts["substitutes"],
         skipped=counts["skipped"],
         memory=Memory(
-            process=_resident(os.getpid())[0],
-            peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            process=now,
+            peak=max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, now),  # the kernel counts both roughly
             workers=sum(resident - shared for resident, shared in map(_resident, setting.pids)),
         ),
         engine=setting.engine,
