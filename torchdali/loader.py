@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .attribute import Attribute, fixed
 from .batch import BadSample
 from .batch_function import BatchFunction
 from .checks import integer, spell_out
+from .clock import Recorder
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
@@ -34,6 +36,7 @@ from .registered import Registered
 from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
+from .stats import Setting, Stats, make_stats, write_trace
 from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
@@ -229,6 +232,7 @@ class DataLoader:
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
         self._registered = Registered()
+        self._recorder = Recorder()
         self.transform = transform
         self.batch_transform = batch_transform
 
@@ -381,7 +385,7 @@ class DataLoader:
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin, self.__len__)
+        return LoaderIterator(self._begin, self.__len__, self._recorder)
 
     # State
 
@@ -562,7 +566,9 @@ class DataLoader:
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
+            recorder=self._recorder,
         )
+        self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
         steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
@@ -670,6 +676,43 @@ class DataLoader:
                 stacklevel=4,
             )
 
+    # Looking
+
+    def stats(self, *, reset: bool = False, trace: str | Path | None = None) -> Stats:
+        """Tell where the time goes: per batch and stage, how full queues are, and what to change, in one sentence.
+
+        It may be called at any time, in a pass or after it: the clocks always run.  `print` shows a table, and
+        `as_dict()` gives plain values.
+
+        torch.profiler shows the stages as `torchdali.decode` and the like: those of the caller's thread, and with
+        `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)` those of all threads.  On
+        a GPU NVIDIA's profilers show them, as NVTX ranges.
+
+        Args:
+            reset: count anew from here on.
+            trace: a file for the last thousand batches or so of all threads and workers, as a Chrome trace; open it in
+                https://ui.perfetto.dev.
+        """
+        if trace is not None:
+            write_trace(self._recorder, trace)
+        source, options = self.source, self.options
+        cores = distributed.default_num_threads()
+        stats = make_stats(
+            self._recorder,
+            Setting(
+                engine=self.engine if self._recorder.counts["batches"] else options.engine,
+                device=str(self.device),
+                num_threads=options.num_threads or cores,
+                num_workers=options.num_workers,
+                cores=cores,
+                inline=source.inline,
+                pids=source.pids,
+            ),
+        )
+        if reset:
+            self._recorder.reset()
+        return stats
+
     # Lifecycle
 
     def start_workers(self) -> None:
@@ -689,10 +732,10 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_runs"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_recorder")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet())
+        self.__dict__.update(state, _runs=weakref.WeakSet(), _recorder=Recorder())
 
     def __repr__(self) -> str:
         what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"

@@ -140,6 +140,7 @@ class Source:
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
         collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
+        pids: the worker processes.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
@@ -148,6 +149,7 @@ class Source:
     transform: Any = None
     uses_dali = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
+    pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -160,6 +160,11 @@ class PythonSource(Source):
         return self._pools
 
     @property
+    def pids(self) -> list[int]:  # type: ignore[override]  # they come and go
+        """The loader's worker processes."""
+        return self.pools.pids
+
+    @property
     def inline(self) -> bool:  # type: ignore[override]  # it follows from the options
         """Whether samples are made in the caller's thread, whose random generators are used and put back."""
         return not self.pools.options.num_workers
