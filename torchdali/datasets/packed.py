@@ -58,6 +58,10 @@ class Packed(MapDataset):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
 
+    @property
+    def where(self) -> str:
+        return str(self.folder)
+
     def __len__(self) -> int:
         return int(self._ends[-1])
 

@@ -56,6 +56,10 @@ class PythonDataset(PythonSource):
         self.dataset = dataset
         self._digest: str | None = None
 
+    @property
+    def where(self) -> str:
+        return type(self.dataset).__name__
+
     def __len__(self) -> int:
         return len(self.dataset)
 
