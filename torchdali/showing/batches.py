@@ -33,7 +33,7 @@ def fields_of(batch: Any, names: Sequence[str] = ()) -> dict[str, Any]:
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         batch = {one.name: getattr(batch, one.name) for one in dataclasses.fields(batch)}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        batch = batch._asdict()
+        batch = dict(zip(batch._fields, batch, strict=True))
     if isinstance(batch, (tuple, list)):
         usual = list(names) if len(names) == len(batch) else ["image", "label"] if len(batch) == 2 else []
         batch = {usual[k] if usual else f"field{k}": value for k, value in enumerate(batch)}

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from .panels import Cell, Panel
+from .panels import COLORS, Cell, Panel
 
-SIDE = 1.9  # inches of a panel
+SIDE, GAP, TITLE, HEAD = 1.9, 0.12, 0.32, 0.3  # inches: a panel, between two, for words above it, and above all
 COLUMNS = 6  # panels in a row, where a sample has one
 IGNORED = 255  # the id of pixels that no loss counts
-COLORS: list[Any] = [matplotlib.colormaps["tab10"](number)[:3] for number in range(10)]
+PALETTE: list[Any] = [matplotlib.colormaps["tab10"](number)[:3] for number in range(COLORS)]
 
 
 class Picture(Figure):
@@ -49,11 +49,14 @@ def draw(cells: Sequence[Sequence[Cell]], title: str, columns: int | None, figur
     per_row = max(1, min(per_row, samples))
     rows = max(1, -(-samples // per_row))
     figure = Picture() if figure is None else figure
-    figure.set_size_inches(max(SIDE * per_row * across, 4.0), SIDE * rows * 1.15 + 0.5)
-    figure.suptitle(title, fontsize=9, wrap=True)
+    width, height = max(SIDE * per_row * across, 4.0), (SIDE + TITLE) * rows + HEAD
+    figure.set_size_inches(width, height)
+    figure.suptitle(title, fontsize=9, wrap=True, y=1 - 0.05 / height, va="top")
     if not samples:
         return figure
     grid = figure.subplots(rows, per_row * across, squeeze=False)
+    edge = GAP / 2 / SIDE
+    figure.subplots_adjust(edge / 2, edge / rows, 1 - edge / 2, 1 - (HEAD + TITLE) / height, GAP / SIDE, TITLE / SIDE)
     for axes in grid.flat:
         axes.set_axis_off()
     for number in range(samples):
@@ -68,7 +71,6 @@ def draw(cells: Sequence[Sequence[Cell]], title: str, columns: int | None, figur
                 if draws > 1 and part == 0:
                     lines[0] = f"{cell.caption} draw {at + 1}".strip()
                 axes.set_title("\n".join(filter(None, lines)), fontsize=7, pad=3)
-    figure.tight_layout(pad=0.4, rect=(0, 0, 1, 1 - 0.35 / figure.get_size_inches()[1]))
     return figure
 
 
@@ -78,9 +80,11 @@ def _panel(axes: Any, panel: Panel) -> None:
     elif panel.form == "curve":
         along = np.arange(panel.values.shape[1]) * panel.step
         for channel, values in enumerate(panel.values):
-            axes.plot(along, values, linewidth=0.5, color=COLORS[channel % len(COLORS)])
+            axes.plot(along, values, linewidth=0.5, color=PALETTE[channel % COLORS])
         axes.set_axis_on()
+        axes.set_box_aspect(0.75)
         axes.tick_params(labelsize=5, length=2, pad=1)
+        axes.tick_params("y", direction="in", pad=-14)  # else over the panel to the left
         axes.set_xlabel(panel.unit, fontsize=6, labelpad=1)
     elif panel.form == "heat":
         axes.imshow(panel.values, aspect="auto", origin="lower", interpolation="nearest")
@@ -98,7 +102,7 @@ def _picture(axes: Any, panel: Panel) -> None:
     for ids in panel.ids:
         axes.imshow(_colored(ids), interpolation="nearest")
     for (left, top, right, bottom), name, number in panel.boxes:
-        color = COLORS[number % len(COLORS)]
+        color = PALETTE[number % COLORS]
         # Pixels' centres are whole numbers here, and a box counts from their edges.
         place = (left - 0.5, top - 0.5)
         axes.add_patch(Rectangle(place, right - left, bottom - top, fill=False, edgecolor=color, linewidth=1.2))
@@ -106,14 +110,17 @@ def _picture(axes: Any, panel: Panel) -> None:
             box = {"facecolor": color, "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
             axes.text(*place, name, fontsize=5, color="white", va="bottom", bbox=box, clip_on=True)
     for number, points in enumerate(panel.points):
-        axes.plot(points[:, 0] - 0.5, points[:, 1] - 0.5, ".", markersize=3, color=COLORS[number % len(COLORS)])
+        axes.plot(points[:, 0] - 0.5, points[:, 1] - 0.5, ".", markersize=3, color=PALETTE[number % COLORS])
     axes.set_xlim(-0.5, width - 0.5)
     axes.set_ylim(height - 0.5, -0.5)
 
 
 def _colored(ids: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Give a picture [H, W, 4] of ids: 0 is clear, and ignored pixels are grey."""
-    colors = np.asarray(COLORS, np.float32)[ids % len(COLORS)]
+    """Give a picture [H, W, 4] of ids: 0 is clear, ignored pixels are grey, and outlines are strong."""
+    colors = np.asarray(PALETTE, np.float32)[ids % COLORS]
     colors[ids == IGNORED] = 0.5
-    alpha = np.where(ids == 0, 0.0, 0.5).astype(np.float32)
+    around = np.pad(ids, 1, mode="edge")
+    sides = (around[:-2, 1:-1], around[2:, 1:-1], around[1:-1, :-2], around[1:-1, 2:])
+    outline = np.logical_or.reduce([ids != side for side in sides])
+    alpha = np.where(ids == 0, 0.0, np.where(outline, 1.0, 0.4)).astype(np.float32)
     return np.concatenate([colors, alpha[..., None]], -1)

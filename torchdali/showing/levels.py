@@ -93,4 +93,5 @@ def to_screen(pixels: NDArray[Any], low: float, high: float) -> NDArray[np.float
     """
     pixels = pixels[..., :3] if pixels.shape[-1] in (3, 4) else np.repeat(pixels[..., :1], 3, -1)
     scaled = (pixels.astype(np.float32) - low) / (high - low)
-    return np.nan_to_num(scaled.clip(0, 1))
+    screen: NDArray[np.float32] = np.nan_to_num(scaled.clip(0, 1))
+    return screen

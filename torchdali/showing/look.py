@@ -66,7 +66,7 @@ class Chosen(Order):
         return len(self.rows.indices)
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        return Epoch(len(self), lambda positions: Rows(*(part[positions] for part in self.rows)))
+        return Epoch(len(self), lambda places: Rows(self.rows.indices[places], self.rows.keys[places]))
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "chosen samples"
@@ -110,6 +110,8 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
             taken.append(_take(other, samples, whole))
         left_out = other.bad_samples
         words = f"{type(source).__name__}, epoch {epoch}" + (f" to {epoch + draws - 1}" if draws > 1 else "")
+        seen = loader._progress.current.samples_seen
+        words += f", from sample {seen:,} on" if seen else ""
         if left_out:
             words += f"; {count(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
         if source.collated:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..checks import last_part
 from ..forms.boxes import convert_boxes
 from ..kinds import Audio, Boxes, Image, Kind, Mask, Number, Object, Points, Polygons, Video, Volume
+from ..schema import GROUPED
 from .batches import guess
 from .levels import limits, normalizers, to_screen, undo
 from .look import Look, Sample
@@ -22,6 +23,7 @@ LABELS = frozenset("label labels target targets class classes category categorie
 """Names of fields that hold classes."""
 BESIDE = frozenset(["index", "valid"])
 WIDTH, LINES = 30, 9  # characters of a line of text, and lines of a panel
+COLORS = 10  # of classes and objects, which repeat
 TOKENS = 48  # ids of a row that are shown
 
 Classes = Mapping[int, str]
@@ -147,7 +149,7 @@ class Panels:
         return Cell(panels, self._caption(sample))
 
     def _caption(self, sample: Sample) -> str:
-        words = []
+        words: list[str] = []
         for name, kind in self._kinds.items():
             value, last = sample.get(name), last_part(name)
             if name == "index" and isinstance(value, int):
@@ -156,6 +158,11 @@ class Panels:
                 words += [] if value else ["not valid"]
             elif self._is_label(name, value):
                 words.append(self._named(value))
+            elif isinstance(kind, Mask) and isinstance(value, torch.Tensor) and value.ndim == 2:
+                found = [
+                    self._classes[number] for number in np.unique(value.numpy()).tolist() if number in self._classes
+                ]
+                words += [textwrap.shorten(", ".join(found), WIDTH)] if found else []
             elif isinstance(kind, Number) and not kind.group:
                 words.append(f"{last} {value:.4g}" if isinstance(value, float) else f"{last} {value}")
             elif isinstance(kind, Object) and isinstance(value, str):
@@ -209,9 +216,17 @@ class Panels:
                     panels.append(Panel("text", text=f"{last_part(name)} {list(array.shape)}"))
             elif isinstance(kind, Audio):
                 panels.append(self._sound(array, kind, title))
-            elif not kind.group:
+            elif not self._of_objects(sample, name):
                 panels += self._values(name, array)
         return panels
+
+    def _of_objects(self, sample: Sample, name: str) -> bool:
+        """Whether a field has a row for each object: by its group, or by its name beside boxes."""
+        if self._kinds[name].group is not None:
+            return True
+        place = name.rpartition(".")[0]
+        beside = [one for one in sample if isinstance(self._kinds[one], Boxes) and one.rpartition(".")[0] == place]
+        return bool(beside) and last_part(name) in GROUPED
 
     def _pictures(
         self, name: str, array: NDArray[Any], kind: Kind, view: str, title: str, inside: Mapping[str, Any]
@@ -243,7 +258,8 @@ class Panels:
             if array is None or kind.scene != of.scene:
                 continue
             if isinstance(kind, (Mask, Polygons)) and array.shape[-2:] == (height, width) and array.ndim in (2, 3):
-                ids += _ids(array)
+                numbers = [number for _, number in self._names(sample, name, kind, len(array))]
+                ids += _ids(array, numbers if array.ndim == 3 else ())
             elif isinstance(kind, Boxes) and array.ndim == 2 and array.shape[1] == 4:
                 format = self._look.formats.get(view, {}).get(name, kind.format)
                 edges = convert_boxes(array.astype(np.float64), format, "xyxy")
@@ -257,17 +273,17 @@ class Panels:
                     points.append(seen[:, :2] * scale if kind.normalized else seen[:, :2])
         return {"ids": ids, "boxes": boxes, "points": points}
 
-    def _names(self, sample: Sample, boxes: str, kind: Kind, size: int) -> list[tuple[str, int]]:
-        """Give for each box the name and the number of its class."""
+    def _names(self, sample: Sample, objects: str, kind: Kind, size: int) -> list[tuple[str, int]]:
+        """Give for each object the name and the number of its class; without classes, objects are numbered."""
         for name, value in sample.items():
             own = self._kinds[name]
-            place = name.rpartition(".")[0] == boxes.rpartition(".")[0]
+            place = name.rpartition(".")[0] == objects.rpartition(".")[0]
             array = _array(value)
             if array is None or array.shape != (size,) or last_part(name) not in LABELS:
                 continue
             if (own.group is not None and own.group == kind.group) or (own.group is None and place):
                 return [(self._classes.get(int(number), str(number)), int(number)) for number in array.tolist()]
-        return [("", 1)] * size
+        return [("", number) for number in range(size)]
 
     def _sound(self, array: NDArray[Any], kind: Audio, title: str) -> Panel:
         if array.ndim == 3:
@@ -320,11 +336,12 @@ def _hw(value: Any, kind: Kind) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def _ids(array: NDArray[Any]) -> list[NDArray[np.int64]]:
-    """Give masks of ids: one [H, W] as it is, those of objects [K, H, W] with a number each."""
+def _ids(array: NDArray[Any], numbers: Sequence[int] = ()) -> list[NDArray[np.int64]]:
+    """Give masks of ids: one [H, W] as it is, those of objects [K, H, W] with the colours of their numbers."""
     if array.ndim == 2:
         return [array.astype(np.int64)]
-    return [(mask > 0).astype(np.int64) * (number + 1) for number, mask in enumerate(array)]
+    numbers = numbers or range(len(array))
+    return [(mask > 0) * np.int64(COLORS + number % COLORS) for number, mask in zip(numbers, array, strict=False)]
 
 
 def _blank(array: NDArray[Any]) -> NDArray[np.float32]:
