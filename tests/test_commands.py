@@ -579,4 +579,4 @@ def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
     monkeypatch.setattr(check, "run_isolated", interrupted)
     assert main(["check", str(folder)]) == 130
     err = capsys.readouterr().err
-    assert err.endswith("\ntorchdali: interrupted\n") and "Traceback" not in err and len(err.splitlines()) == 2
+    assert err.endswith("\ntorchdali: interrupted\n") and "Traceback" not in err
