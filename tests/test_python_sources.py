@@ -95,7 +95,7 @@ def test_containers_of_any_type_keep_it_as_in_torch(num_workers):
     for name, mine in batch.items():
         other = expected[name]
         assert type(mine) is type(other), name
-        pairs = zip(mine.values(), other.values()) if hasattr(mine, "values") else zip(mine, other)  # noqa: B905
+        pairs = zip(mine.values(), other.values()) if hasattr(mine, "values") else zip(mine, other)
         for part, wanted in pairs:
             assert torch.equal(part, wanted), name
     assert batch["own"].name == "0" and batch["default"].default_factory is list

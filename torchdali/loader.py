@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from . import distributed
@@ -24,12 +27,12 @@ from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
-from .errors import StateMismatchError
+from .errors import StateMismatchError, first_line, let_through
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Epoch, Order, Step
+from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
@@ -37,6 +40,7 @@ from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .stats import Setting, Stats, make_stats, write_trace
+from .summary import Summary, count, never_raises, shown
 from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
@@ -458,6 +462,44 @@ class DataLoader:
         at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
         self._progress.load(to._replace(samples_seen=at))
 
+    def rows_ahead(self, count: int) -> Rows:
+        """Give this rank's next samples, at most `count` of them, and fewer where the epoch ends."""
+        now, batching = self._progress.current, self._batching(self._shard())
+        found = [Rows(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
+        for step in self._order.epoch(self.seed, now).steps(now, batching) if len(self._order) else ():
+            found.append(step.rows)
+            if sum(len(rows.indices) for rows in found) >= count:
+                break
+        return Rows(*(np.concatenate(parts)[:count] for parts in zip(*found, strict=True)))
+
+    def beside(self, **options: Any) -> DataLoader:
+        """Make another loader of the same stream, at the same place; this one does not move with it, nor the reverse.
+
+        It is alone with its rank's share: ranks are not compared.  An iterable that is read in this process is copied.
+
+        Args:
+            options: those of a `DataLoader` that differ, such as `prefetch_factor`.
+
+        Raises:
+            TypeError: the iterable can't be copied.
+        """
+        shard, dataset = self._shard(), self._dataset
+        if self.source.endless and self.source.inline:
+            try:
+                dataset = copy.deepcopy(dataset)
+            except Exception as error:
+                let_through(error)
+                raise TypeError(
+                    f"{type(dataset).__name__} can't be copied ({first_line(error)}), and reading it here would move "
+                    "the loader's own pass: write num_workers=1, or look at a batch"
+                ) from error
+        told = {field.name: getattr(self.options, field.name) for field in fields(self.options)}
+        told |= {"mesh": None, "process_group": None, "rank": shard.rank, "world_size": shard.world_size}
+        told |= {"transform": self._transform, "batch_transform": self.batch_transform}
+        other = DataLoader(dataset, **{**told, **options})
+        other._progress.load(self._progress.current)
+        return other
+
     @property
     def _sized(self) -> bool:
         """Whether every epoch has the same number of samples, and it is known."""
@@ -737,9 +779,34 @@ class DataLoader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _runs=weakref.WeakSet(), _recorder=Recorder())
 
+    @never_raises
     def __repr__(self) -> str:
-        what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
-        return f"DataLoader({what}, order={self._fingerprint()['order']!r})"
+        told = {name: text for name, text in self._told().items() if name not in ("dataset", "position")}
+        return f"DataLoader({self.source!r}, {', '.join(f'{name}={text}' for name, text in told.items())})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        own = self.source.summary()
+        rows = [(*row[:2], f"[N, {row[2][1:]}".replace(", ]", "]")) for row in own.rows]
+        return Summary("DataLoader", self._told(), ("field", "kind", "a batch"), rows).html()
+
+    def _told(self) -> dict[str, str]:
+        """Say what the loader was told, and where it stands; nothing is read, and no GPU is looked for."""
+        options, at = self.options, self._progress.current
+        standard = {field.name: field.default for field in fields(options)} | {"memory_format": torch.channels_last}
+        said = {"dataset": shown(self.source), "batch_size": str(self.batch_size)}
+        said["order"] = repr(self._order.fingerprint()) if type(self._order) in (Sequential, Shuffled) else ""
+        said["order"] = said["order"] or shown(self._order)
+        said["seed"] = str(self.seed)
+        for name, value in {"transform": self.transform, "batch_transform": self.batch_transform}.items():
+            said |= {} if value is None else {name: shown(value)}
+        beside = {*said, "shuffle", "sampler", "generator", "transform", "batch_transform"}
+        for name, usual in standard.items():
+            value = getattr(options, name)
+            if name not in beside and value is not usual and value != usual:
+                said[name] = shown(str(value) if isinstance(value, torch.device) else value, 80)
+        said["position"] = f"epoch {at.epoch}, after {count(at.samples_seen, 'sample')}"
+        return said
 
 
 def _default_kind() -> str:

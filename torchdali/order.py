@@ -17,6 +17,7 @@ from .distributed import Shard
 from .permutation import Permutation
 from .rand import Key, Words, derive
 from .state import Position
+from .summary import count, never_raises
 
 Indices = NDArray[np.int64]
 
@@ -130,7 +131,7 @@ class Epoch:
     """
 
     counts: Literal["samples", "batches"] | None = None  # see `Step`
-    ids: Mapping[int, Any] = {}  # noqa: RUF012  # never changed
+    ids: Mapping[int, Any] = {}  # never changed
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], strided: bool = False) -> None:
         self.n, self.at, self.strided = n, at, strided
@@ -255,6 +256,10 @@ class Order:
         """Count the samples of an epoch, over all ranks."""
         return self.dataset_size
 
+    @never_raises
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({count(len(self) if self.sized else None, 'sample')} per epoch)"
+
     def epoch(self, seed: int, at: Position) -> Epoch:
         """Give the epoch that a position lies in.
 
@@ -348,6 +353,9 @@ class Endless(Order):
             return EndlessEpoch(n, own_rows, "samples")
         # This leaves room for the keys of a batch's samples.
         return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({count(self.n, 'sample')} per epoch)"
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "as it comes"

@@ -28,6 +28,7 @@ from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
+from .summary import Summary, brief, count, never_raises, shown
 from .threads import DaemonThreads
 
 _warned: set[str] = set()  # classes whose loaders were given workers
@@ -187,6 +188,51 @@ class Source:
     def empty(self) -> bool:
         """Whether it is known, before a pass is opened, that there is no sample."""
         return False
+
+    # For people
+
+    @property
+    def known_size(self) -> int | None:
+        """The number of samples, where it is known without reading."""
+        return None if self.endless else len(self)
+
+    @property
+    def known_kinds(self) -> dict[str, Kind] | None:
+        """The kinds of the fields, where they are known without reading."""
+        return self.kinds if self.described else None
+
+    @property
+    def where(self) -> str:
+        """Where the samples come from, in a few words; "": that is not known."""
+        return ""
+
+    def summary(self) -> Summary:
+        """Say what is known of it without reading."""
+        facts = {"samples": "unknown" if self.known_size is None else f"{self.known_size:,}"}
+        if self.where:
+            facts["from"] = self.where
+        classes = getattr(self, "classes", None)
+        if isinstance(classes, (list, tuple)) and classes:
+            names = ", ".join(map(str, classes[:10]))
+            facts["classes"] = f"{len(classes):,}: {names}{', ...' if len(classes) > 10 else ''}"
+        if self.transform is not None:
+            facts["transform"] = shown(self.transform)
+        kinds = self.known_kinds
+        if kinds is None:
+            facts["fields"] = "known when a sample has been read"
+        rows = [(name, brief(kind), f"[{kind.shape}]") for name, kind in (kinds or {}).items()]
+        return Summary(type(self).__name__, facts, ("field", "kind", "a sample"), rows)
+
+    @never_raises
+    def __repr__(self) -> str:
+        what = count(self.known_size, "sample") + (f" from {self.where}" if self.where else "")
+        kinds = self.known_kinds
+        fields = "" if kinds is None else "; " + ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        return f"{type(self).__name__}({what}{fields})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        return self.summary().html()
 
     # For a loader
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..collate import Padding
-from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, Polygons, as_kind
 from ..ragged import Ragged
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Transform
@@ -170,7 +170,8 @@ class Plan(Chain):
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
         acts = any(_acts(step) for chain in self.chains for step in chain.steps)
-        return needs or (self.host.annotated and acts)
+        drawn = any(isinstance(kind, Polygons) for kind in self.kinds.values())  # into masks of the image's size
+        return needs or drawn or (self.host.annotated and acts)
 
     def _uniformity(
         self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]

@@ -71,6 +71,12 @@ class PythonSource(Source):
         """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
+    # For people
+
+    @property
+    def known_kinds(self) -> dict[str, Kind] | None:
+        return None if self._description is None else self.kinds
+
     # For a loader
 
     def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
