@@ -22,6 +22,7 @@ from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
+from .engine.shelf import Shelf
 from .errors import StateMismatchError
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
@@ -228,6 +229,7 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._shelf: Shelf | None = None
         self._registered = Registered()
         self.transform = transform
         self.batch_transform = batch_transform
@@ -544,6 +546,8 @@ class DataLoader:
         self.source.prepare(self.seed, start, shard, epoch)
         if self.source.empty:
             return self._open(NOTHING, shard)
+        plan, engine = self._compiled(), self.engine
+        num_threads = options.num_threads or distributed.default_num_threads()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -551,17 +555,18 @@ class DataLoader:
                 start=start,
                 shard=shard,
                 batch_size=self._batch_size,
-                num_threads=options.num_threads or distributed.default_num_threads(),
+                num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
             ),
-            plan=self._compiled(),
-            engine=self.engine,
+            plan=plan,
+            engine=engine,
             prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
+            shelf=self._shelf_of((plan, engine, num_threads, device), device),
         )
         steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
@@ -569,6 +574,18 @@ class DataLoader:
         run = Run(settings, steps)
         self._runs.add(run)
         return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+
+    def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
+        """Give the shelf of passes that depend on these things; one of others is closed."""
+        if self._shelf is None or self._shelf.key != key:
+            self._clear_shelf()
+            self._shelf = Shelf(key, device)
+        return self._shelf
+
+    def _clear_shelf(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+            self._shelf = None
 
     def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
@@ -680,6 +697,7 @@ class DataLoader:
         """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
+        self._clear_shelf()
         self.source.close()
 
     def __enter__(self) -> DataLoader:
@@ -689,10 +707,10 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_runs"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_shelf")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet())
+        self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None)
 
     def __repr__(self) -> str:
         what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
