@@ -27,6 +27,7 @@ from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
+from .engine.shelf import Shelf
 from .errors import StateMismatchError, first_line, let_through
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
@@ -40,7 +41,7 @@ from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .stats import Setting, Stats, make_stats, write_trace
-from .summary import Summary, count, never_raises, shown
+from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
@@ -235,6 +236,7 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._shelf: Shelf | None = None
         self._registered = Registered()
         self._recorder = Recorder()
         self.transform = transform
@@ -590,6 +592,8 @@ class DataLoader:
         self.source.prepare(self.seed, start, shard, epoch)
         if self.source.empty:
             return self._open(NOTHING, shard)
+        plan, engine = self._compiled(), self.engine
+        num_threads = options.num_threads or distributed.default_num_threads()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -597,18 +601,19 @@ class DataLoader:
                 start=start,
                 shard=shard,
                 batch_size=self._batch_size,
-                num_threads=options.num_threads or distributed.default_num_threads(),
+                num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
             ),
-            plan=self._compiled(),
-            engine=self.engine,
+            plan=plan,
+            engine=engine,
             prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
             recorder=self._recorder,
+            shelf=self._shelf_of((plan, engine, num_threads, device), device),
         )
         self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
         steps = epoch.steps(start, batching)
@@ -617,6 +622,18 @@ class DataLoader:
         run = Run(settings, steps)
         self._runs.add(run)
         return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+
+    def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
+        """Give the shelf of passes that depend on these things; one of others is closed."""
+        if self._shelf is None or self._shelf.key != key:
+            self._clear_shelf()
+            self._shelf = Shelf(key, device)
+        return self._shelf
+
+    def _clear_shelf(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+            self._shelf = None
 
     def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
@@ -765,6 +782,7 @@ class DataLoader:
         """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
+        self._clear_shelf()
         self.source.close()
 
     def __enter__(self) -> DataLoader:
@@ -774,10 +792,11 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_recorder")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_shelf", "_recorder")}
+        return kept
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet(), _recorder=Recorder())
+        self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())
 
     @never_raises
     def __repr__(self) -> str:
@@ -805,7 +824,7 @@ class DataLoader:
             value = getattr(options, name)
             if name not in beside and value is not usual and value != usual:
                 said[name] = shown(str(value) if isinstance(value, torch.device) else value, 80)
-        said["position"] = f"epoch {at.epoch}, after {count(at.samples_seen, 'sample')}"
+        said["position"] = f"epoch {at.epoch}, after {how_many(at.samples_seen, 'sample')}"
         return said
 
 

@@ -17,7 +17,7 @@ from .distributed import Shard
 from .permutation import Permutation
 from .rand import Key, Words, derive
 from .state import Position
-from .summary import count, never_raises
+from .summary import how_many, never_raises
 
 Indices = NDArray[np.int64]
 
@@ -258,7 +258,7 @@ class Order:
 
     @never_raises
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({count(len(self) if self.sized else None, 'sample')} per epoch)"
+        return f"{type(self).__name__}({how_many(len(self) if self.sized else None, 'sample')} per epoch)"
 
     def epoch(self, seed: int, at: Position) -> Epoch:
         """Give the epoch that a position lies in.
@@ -355,7 +355,7 @@ class Endless(Order):
         return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({count(self.n, 'sample')} per epoch)"
+        return f"{type(self).__name__}({how_many(self.n, 'sample')} per epoch)"
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "as it comes"

@@ -28,7 +28,7 @@ from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
-from .summary import Summary, brief, count, never_raises, shown
+from .summary import Summary, brief, how_many, never_raises, shown
 from .threads import DaemonThreads
 
 _warned: set[str] = set()  # classes whose loaders were given workers
@@ -225,7 +225,7 @@ class Source:
 
     @never_raises
     def __repr__(self) -> str:
-        what = count(self.known_size, "sample") + (f" from {self.where}" if self.where else "")
+        what = how_many(self.known_size, "sample") + (f" from {self.where}" if self.where else "")
         kinds = self.known_kinds
         fields = "" if kinds is None else "; " + ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
         return f"{type(self).__name__}({what}{fields})"

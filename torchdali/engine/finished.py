@@ -36,6 +36,7 @@ class Finisher:
         max_pixels: the largest number of pixels that the header of a mask's file may promise.
         each: runs a function for all samples, several at a time.
         rand: gives the random numbers of a step's samples.
+        pool: gives batches their memory on the host.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class Finisher:
         max_pixels: int | None,
         each: Each,
         rand: Callable[[Work], Rand],
+        pool: Pool,
     ) -> None:
         self._plan, self._device, self._padding, self._each = plan, device, padding, each
         self._memory_format, self._max_pixels = memory_format, max_pixels
-        self._pool, self._rand = Pool(), rand
+        self._pool, self._rand = pool, rand
 
     def __call__(self, work: Work, name: str, key: str, chain: Chain, drawn: Drawn) -> Any:
         """Make one field.
