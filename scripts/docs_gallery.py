@@ -281,7 +281,8 @@ NO_PICTURE = {
 
 def through_loader(columns: dict[str, Any], seed: int, told: dict[str, Any] | None = None, **options: Any) -> Any:
     dataset = td.InMemoryDataset(**columns, kinds=told or {})
-    with td.DataLoader(dataset, 1, seed=seed, device="cpu", num_threads=1, output="list", **options) as loader:
+    options = {"output": "list", **options}
+    with td.DataLoader(dataset, 1, seed=seed, device="cpu", num_threads=1, **options) as loader:
         return next(iter(loader))
 
 
@@ -437,7 +438,7 @@ def view_sections(pictures: dict[str, bytes]) -> list[str]:
         ("FiveCrop", T.FiveCrop(60), F.five_crop(image, [60, 60])),
         ("TenCrop", T.TenCrop(60), F.ten_crop(image, [60, 60])),
     ):
-        (views,) = through_loader({"image": [photograph()]}, SEED, transform=ours)
+        (views,) = through_loader({"image": [photograph()]}, SEED, transform=ours, output="tuple")
         mine = [one[0] for one in views]
         gap = max(distance(one, other) for one, other in zip(mine, theirs, strict=True))
         pictures[f"{name}.webp"] = encoded(grid(mine, 5))

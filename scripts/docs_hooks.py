@@ -68,14 +68,17 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "loader": ("The loader", "torchdali", ("loader", "batch", "interop", "packing", "")),
     "datasets": ("Datasets", "torchdali", ("datasets",)),
     "python": ("Python code as a source", "torchdali", ("python",)),
-    "samplers": ("Samplers", "torchdali", ("samplers",)),
+    "samplers": ("Orders", "torchdali.samplers", ()),
     "errors": ("Errors", "torchdali", ("errors",)),
     "readers": ("DALI's readers", "torchdali.readers", ()),
+    "experimental": ("DALI's experimental readers", "torchdali.readers.experimental", ()),
     "transforms": ("Transforms", "torchdali.transforms", ()),
     "presets": ("Presets", "torchdali.transforms.presets", ()),
     "kinds": ("Kinds", "torchdali.kinds", ()),
+    "rand": ("Random numbers in functions", "torchdali.rand", ()),
     "testing": ("Testing", "torchdali.testing", ()),
     "lightning": ("Lightning", "torchdali.lightning", ()),
+    "configs": ("Configs of recipes", "torchdali.configs", ()),
 }
 """By page: its title, the module whose names it has, and the parts of the package where these are defined (all of them
 where there are none)."""
@@ -88,7 +91,7 @@ def public(module: ModuleType) -> list[str]:
     return [
         name
         for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__ and value.__doc__
+        if getattr(value, "__name__", "_").lstrip("_") == name and getattr(value, "__module__", "") == module.__name__
     ]
 
 

@@ -68,7 +68,7 @@ class Picture:
 def stream() -> None:
     """One epoch of 24 samples: two steps on four ranks, a stop, two steps on two ranks."""
     picture = Picture(640, 262, "One stream: four ranks, a stop, two ranks")
-    left, cell, top = 70, 23, 48
+    left, cell, top = 82, 22, 48
     dataset = td.InMemoryDataset(number=np.arange(24))
     order = list(td.DataLoader(dataset, batch_size=8, shuffle=True, seed=42, device="cpu").sampler)
     picture.text(0, top + 16, "epoch 0", kind="bold")
@@ -88,7 +88,7 @@ def stream() -> None:
         picture.text(0, top + 61 + rank * 38, f"rank {rank}")
     stop = left + 16 * cell + 4
     picture.line(stop, 14, stop, top + 44 + 3 * 38 + 24, "stop")
-    picture.text(stop, top + 44 + 3 * 38 + 46, "stopped after 16 samples, goes on with 2 ranks", "middle", "stopped")
+    picture.text(636, top + 44 + 3 * 38 + 46, "stopped after 16 samples; two ranks go on", "end", "stopped")
     picture.save("stream")
 
 
@@ -149,7 +149,7 @@ def rates() -> dict[str, float]:
     """The medians of benchmarks/README.md, images per second, by peer."""
     text = (ROOT / "benchmarks" / "README.md").read_text()
     table = text[text.index("## Results of `compare.py`") :]
-    rows = re.findall(r"^\| ([\w-]+) \| (\d+) \|", table, re.MULTILINE)
+    rows = re.findall(r"^\| ([\w-]+)(?: \(.*?\))? \| (\d+) \|", table, re.MULTILINE)
     return {name: float(rate) for name, rate in rows if name in PEERS}
 
 

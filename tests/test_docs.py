@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import html
+import importlib
 import io
 import re
+import runpy
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from torchdali import transforms as T
 from torchdali.commands import main as commands
 
 from .docs_data import make_data
@@ -184,3 +190,81 @@ def test_paths_in_the_text_are_there() -> None:
             continue  # it tells of files that were
         for path in re.findall(r"`((?:scripts|recipes|configs|benchmarks|docs|tests)/[\w./-]*)`", text_of(page)):
             assert (ROOT / path).exists(), f"{page}: {path}"
+
+
+# Looks
+
+
+@pytest.mark.processes
+def test_code_is_formatted_for_narrow_pages(tmp_path: Path) -> None:
+    """As ruff has it for 84 columns, which fit beside the site's side bars."""
+    code = [block.code for page in PAGES for block in blocks(page) if block.language == "python"]
+    for number, one in enumerate(code):
+        (tmp_path / f"{number}.py").write_text(one)
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", "84", "--diff", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert max(len(line) for one in code for line in one.splitlines()) <= 84
+
+
+def test_pictures_are_those_of_the_script(tmp_path: Path) -> None:
+    """Of the real order, and of the rates in benchmarks/README.md: `python scripts/docs_pictures.py` draws them."""
+    names = runpy.run_path(str(ROOT / "scripts" / "docs_pictures.py"))
+    names["main"].__globals__["OUT"] = tmp_path
+    names["main"]()
+    for picture in sorted((ROOT / "docs" / "assets").glob("*.svg")):
+        assert picture.read_text() == (tmp_path / picture.name).read_text(), picture.name
+    assert len(names["rates"]()) == len(names["PEERS"])
+
+
+# The site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built in this process; a warning is an error."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("site")
+    config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder))
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
+def test_links_of_the_site_lead_somewhere(site: Path) -> None:
+    pages = {path: path.read_text() for path in site.rglob("*.html") if path.name != "404.html"}
+    ids = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
+    assert len(pages) > 40
+    for page, text in pages.items():
+        for target in re.findall(r'(?:href|src)="([^"]+)"', re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)):
+            path, _, anchor = html.unescape(target).partition("#")
+            if re.match(r"https?:|mailto:|data:", path):
+                continue
+            file = (page.parent / path.partition("?")[0]).resolve() if path else page
+            file = file / "index.html" if file.is_dir() else file
+            assert file.exists(), f"{page.relative_to(site)}: {target}"
+            assert not anchor or file not in ids or anchor in ids[file] | {"__"} or anchor.startswith("__"), target
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["torchdali", "torchdali.transforms", "torchdali.readers", "torchdali.samplers"])
+def test_each_public_name_is_in_the_reference(module: str, site: Path) -> None:
+    text = "".join(path.read_text() for path in (site / "reference").glob("*.html"))
+    for name in importlib.import_module(module).__all__:
+        if callable(getattr(importlib.import_module(module), name)):
+            assert re.search(rf'id="torchdali[\w.]*\.{name}"', text), name
+
+
+@pytest.mark.slow
+def test_the_gallery_has_every_transform_and_torchvisions_pixels(site: Path) -> None:
+    text = (site / "gallery.html").read_text()
+    pictured = set(re.findall(r'<h3 id="\w+">(\w+)<', text))
+    without = set(re.findall(r"<li><code>(\w+)</code>:", text))
+    assert pictured | without == set(T.__all__) and not pictured & without
+    assert len(pictured) > 60 and len(without) < 12
+    differences = [float(number) for number in re.findall(r"<figcaption>difference: ([\d.e-]+)<", text)]
+    assert len(differences) > 40 and max(differences) < 0.001  # levels of 255; only Normalize's is not 0
