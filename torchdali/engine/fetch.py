@@ -93,7 +93,8 @@ class Fetcher:
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
         plan = self.plan
-        switch(HEADER)
+        if plan.encoded:
+            switch(HEADER)
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
         sizes: FieldSizes = {}
         for name in plan.encoded:
@@ -110,7 +111,8 @@ class Fetcher:
         for name in plan.decoded:
             values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
             work.columns[name] = values
-        switch(PARAMETERS)
+        if not plan.empty:
+            switch(PARAMETERS)
         for name in plan.pixels:
             if name not in sizes and name not in plan.added:
                 sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)
