@@ -21,10 +21,10 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks progress kinds ragged batch columns fields fingerprint signature",
+    "values": "errors checks summary progress kinds ragged containers batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
-    "order": "state order batches drawn",
+    "order": "state order batches ids foreign ahead drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "clock batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.* schema",
@@ -36,7 +36,7 @@ GROUPS = {
     "engine": "engine.*",
     "trainers": "trainers.*",
     "loader": "registered attribute forming stats iterator loader",
-    "tools": "interop.* packing lightning configs testing",
+    "tools": "interop.* showing.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import shutil
@@ -162,7 +163,7 @@ def test_the_trace_has_all_threads_and_no_thread_is_at_two_places(photos, tmp_pa
     found = {event["name"] for row in rows.values() for event in row}
     assert len(rows) == 4 and found <= set(STAGES) and {"storage", "decode", "transform", "step", "wait"} <= found
     for row in rows.values():
-        for one, other in zip(row, row[1:], strict=False):
+        for one, other in itertools.pairwise(row):
             assert one["dur"] >= 0 and one["ts"] + one["dur"] <= other["ts"] + 0.01
 
 

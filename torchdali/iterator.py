@@ -17,6 +17,7 @@ from .engine.run import Run
 from .errors import TooManyBadSamplesError, forget_frames, interruption, let_through
 from .forming import Forming
 from .state import Position
+from .summary import how_many
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
 LAST = 5  # bad samples in the error of too many
@@ -106,6 +107,11 @@ class LoaderIterator:
     def __len__(self) -> int:
         """Batches of a whole epoch, as the loader's."""
         return self._length()
+
+    def __repr__(self) -> str:
+        if self._ended or self._pass is None:
+            return f"<a pass that has {'ended' if self._ended else 'not begun'}>"
+        return f"<a pass over epoch {self._position.epoch}, after {how_many(self._position.samples_seen, 'sample')}>"
 
     def __next__(self) -> Any:
         first = self._pass is None
