@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .containers import remade
 from .summary import Summary, never_raises
 
 Held = Literal["encoded", "image", "array", "number", "object"]
@@ -71,12 +72,10 @@ def map_leaves(value: Any, function: Callable[[Any], Any], whole: tuple[type, ..
         parts = [map_leaves(part, function, whole) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, (list, Mapping)):
-        out: Any = copy.copy(value)
-        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-            out[key] = map_leaves(part, function, whole)
-        return out
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return remade(value, {key: map_leaves(part, function, whole) for key, part in items})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        out = copy.copy(value)
+        out: Any = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(out, field.name, map_leaves(getattr(value, field.name), function, whole))
         return out

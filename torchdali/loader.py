@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,12 @@ from .attribute import Attribute, fixed
 from .batch import BadSample
 from .batch_function import BatchFunction
 from .checks import integer, spell_out
+from .clock import Recorder
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
+from .engine.shelf import Shelf
 from .errors import StateMismatchError, first_line, let_through
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
@@ -37,7 +40,8 @@ from .registered import Registered
 from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
-from .summary import Summary, count, never_raises, shown
+from .stats import Setting, Stats, make_stats, write_trace
+from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import overfitting_asks, trainer_asks
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
@@ -232,7 +236,9 @@ class DataLoader:
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._shelf: Shelf | None = None
         self._registered = Registered()
+        self._recorder = Recorder()
         self.transform = transform
         self.batch_transform = batch_transform
 
@@ -385,7 +391,7 @@ class DataLoader:
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin, self.__len__)
+        return LoaderIterator(self._begin, self.__len__, self._recorder)
 
     # State
 
@@ -586,6 +592,8 @@ class DataLoader:
         self.source.prepare(self.seed, start, shard, epoch)
         if self.source.empty:
             return self._open(NOTHING, shard)
+        plan, engine = self._compiled(), self.engine
+        num_threads = options.num_threads or distributed.default_num_threads()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -593,24 +601,39 @@ class DataLoader:
                 start=start,
                 shard=shard,
                 batch_size=self._batch_size,
-                num_threads=options.num_threads or distributed.default_num_threads(),
+                num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
             ),
-            plan=self._compiled(),
-            engine=self.engine,
+            plan=plan,
+            engine=engine,
             prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
+            recorder=self._recorder,
+            shelf=self._shelf_of((plan, engine, num_threads, device), device),
         )
+        self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
         steps = epoch.steps(start, batching)
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
         return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+
+    def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
+        """Give the shelf of passes that depend on these things; one of others is closed."""
+        if self._shelf is None or self._shelf.key != key:
+            self._clear_shelf()
+            self._shelf = Shelf(key, device)
+        return self._shelf
+
+    def _clear_shelf(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+            self._shelf = None
 
     def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
         number, start = self._progress.begin()
@@ -712,6 +735,43 @@ class DataLoader:
                 stacklevel=4,
             )
 
+    # Looking
+
+    def stats(self, *, reset: bool = False, trace: str | Path | None = None) -> Stats:
+        """Tell where the time goes: per batch and stage, how full queues are, and what to change, in one sentence.
+
+        It may be called at any time, in a pass or after it: the clocks always run.  `print` shows a table, and
+        `as_dict()` gives plain values.
+
+        torch.profiler shows the stages as `torchdali.decode` and the like: those of the caller's thread, and with
+        `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)` those of all threads.  On
+        a GPU NVIDIA's profilers show them, as NVTX ranges.
+
+        Args:
+            reset: count anew from here on.
+            trace: a file for the last thousand batches or so of all threads and workers, as a Chrome trace; open it in
+                https://ui.perfetto.dev.
+        """
+        if trace is not None:
+            write_trace(self._recorder, trace)
+        source, options = self.source, self.options
+        cores = distributed.default_num_threads()
+        stats = make_stats(
+            self._recorder,
+            Setting(
+                engine=self.engine if self._recorder.counts["batches"] else options.engine,
+                device=str(self.device),
+                num_threads=options.num_threads or cores,
+                num_workers=options.num_workers,
+                cores=cores,
+                inline=source.inline,
+                pids=source.pids,
+            ),
+        )
+        if reset:
+            self._recorder.reset()
+        return stats
+
     # Lifecycle
 
     def start_workers(self) -> None:
@@ -722,6 +782,7 @@ class DataLoader:
         """End every open pass, its threads and all workers; a new pass may begin later."""
         for run in list(self._runs):
             run.close()
+        self._clear_shelf()
         self.source.close()
 
     def __enter__(self) -> DataLoader:
@@ -731,10 +792,11 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_runs"}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_shelf", "_recorder")}
+        return kept
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet())
+        self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())
 
     @never_raises
     def __repr__(self) -> str:
@@ -762,7 +824,7 @@ class DataLoader:
             value = getattr(options, name)
             if name not in beside and value is not usual and value != usual:
                 said[name] = shown(str(value) if isinstance(value, torch.device) else value, 80)
-        said["position"] = f"epoch {at.epoch}, after {count(at.samples_seen, 'sample')}"
+        said["position"] = f"epoch {at.epoch}, after {how_many(at.samples_seen, 'sample')}"
         return said
 
 

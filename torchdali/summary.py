@@ -83,7 +83,7 @@ def brief(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(told)})"
 
 
-def count(number: int | None, what: str) -> str:
+def how_many(number: int | None, what: str) -> str:
     """Say how many there are: "1,797 samples", "1 sample", or where None is known "samples of unknown number"."""
     if number is None:
         return f"{what}s of unknown number"

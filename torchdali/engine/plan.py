@@ -119,6 +119,11 @@ class Plan(Chain):
         return any(chain.split for chain in self.chains)
 
     @property
+    def unchanging(self) -> bool:
+        """Whether the device part of every chain does the same in every pass."""
+        return super().unchanging and all(view.unchanging for view in self.views)
+
+    @property
     def empty(self) -> bool:
         """There is nothing to do but reading."""
         return not self.steps and not self.views

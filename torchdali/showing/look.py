@@ -13,7 +13,7 @@ from ..loader import DataLoader
 from ..order import Epoch, Order, Rows
 from ..samples import samples_of
 from ..state import Position
-from ..summary import count
+from ..summary import how_many
 from .batches import fields_of, split
 
 Sample = dict[str, Any]
@@ -113,7 +113,7 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
         seen = loader._progress.current.samples_seen
         words += f", from sample {seen:,} on" if seen else ""
         if left_out:
-            words += f"; {count(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
+            words += f"; {how_many(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
         if source.collated:
             return Look(taken, words=words)
         plan = other._compiled()
@@ -153,7 +153,7 @@ def look_at_batch(batch: Any, samples: int) -> Look:
     found = split(fields_of(batch))[:samples]
     views = max((len(v) for s in found[:1] for v in s.values() if isinstance(v, list) and _are_tensors(v)), default=1)
     if views == 1:
-        return Look([found], words=f"a batch of {count(len(found), 'sample')}")
+        return Look([found], words=f"a batch of {how_many(len(found), 'sample')}")
     viewed = frozenset(n for n, v in found[0].items() if isinstance(v, list) and _are_tensors(v) and len(v) == views)
     return Look([found], views=[str(n) for n in range(views)], viewed=viewed, words="a batch of views")
 
