@@ -4,7 +4,7 @@
 
 The data are a folder of images, root/train/<class>/* and root/val/<class>/*. There are two ways to migrate. `augment`
 keeps DALI's operators: the body of the pipeline, line by line, in dynamic mode. `make_loader` without it writes
-torchvision's transforms instead. recipes/README.md has a table of everything that changes.
+torchvision's transforms instead. docs/coming-from.md has a table of everything that changes.
 """
 
 import json

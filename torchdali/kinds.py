@@ -171,9 +171,14 @@ class Video(Kind):
 
     Args:
         layout: of the values: "FCHW" or "FHWC"; None: tensors are FCHW, and arrays FHWC.
+        frames: of video files: the number of frames to decode, from the first one on; None: all.  A file that has
+            fewer is a bad sample.
+        stride: of video files: every stride-th frame.
     """
 
     layout: Literal["FCHW", "FHWC"] | None = None
+    frames: int | None = None
+    stride: int = 1
 
     spatial: ClassVar[bool] = True
     pixels: ClassVar[bool] = True
@@ -181,6 +186,9 @@ class Video(Kind):
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, (None, "FCHW", "FHWC"))
+        if self.frames is not None:
+            integer("frames", self.frames, 1)
+        integer("stride", self.stride, 1)
 
 
 @dataclass(frozen=True)

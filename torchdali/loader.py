@@ -551,12 +551,15 @@ class DataLoader:
     @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._compiled().choose(self.options.engine, self._any_size)[0]
+        return self._chosen()[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._compiled().choose(self.options.engine, self._any_size)[1]
+        return self._chosen()[1]
+
+    def _chosen(self) -> tuple[str, str]:
+        return self._compiled().choose(self.options.engine, self._any_size, self.source.on_gpu)
 
     def _shard(self) -> Shard:
         options = self.options

@@ -134,6 +134,7 @@ class Source:
         kinds: what each field holds.
         transform: the transform that a loader uses unless it is given another one.
         uses_dali: reading itself uses DALI.
+        on_gpu: it gives tensors on the loader's GPU.
         endless: an epoch ends where reading does, and its length is not known before.
         whole_batches: reading decides how many samples a batch has.
         inline: reading happens in the caller's thread, and so does everything else.
@@ -148,7 +149,7 @@ class Source:
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = collated = False
+    uses_dali = on_gpu = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
     pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()

@@ -8,15 +8,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ..batch import Columns
+from ..batch import Column, Columns
 from ..clock import DECODE, HEADER, ORDER, PARAMETERS, STORAGE, count, switch
 from ..columns import writable
-from ..errors import leave_frame, let_through
+from ..errors import FieldTypeError, leave_frame, let_through
 from ..fields import Fields
+from ..formats.decode import decode_value
 from ..formats.image import check_header, check_orientation, make_readable
-from ..kinds import Image, Mask, Polygons, Volume
+from ..kinds import Image, Mask, Polygons, Video, Volume
 from ..moves import Sizes
 from ..order import Rows, Step
 from ..pillow import decode_mask, transcode
@@ -24,7 +26,6 @@ from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
 from ..state import Position
-from .decode import decode_value
 from .hostpass import FieldSizes
 from .masks import move_masks, move_outlines
 from .plan import Plan
@@ -110,6 +111,9 @@ class Fetcher:
         for name in plan.decoded:
             values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
             work.columns[name] = values
+        for name in plan.pixels:
+            if isinstance(plan.kinds[name], Video) and name not in plan.added:
+                work.columns[name] = self._frames(name, work.columns[name], work.samples.indices.tolist())
         switch(PARAMETERS)
         for name in plan.pixels:
             if name not in sizes and name not in plan.added:
@@ -133,6 +137,26 @@ class Fetcher:
         switch(STORAGE)
         for name in plan.inputs:
             work.columns[name] = writable(work.columns[name])
+
+    def _frames(self, name: str, clips: Column, samples: list[int]) -> Column:
+        """Choose the frames of clips [F, H, W, C]; those on a GPU come later, on the stream of their stage.
+
+        Raises:
+            FieldTypeError: they have different numbers of them.
+        """
+        if not isinstance(clips[0], torch.Tensor):
+            clips = self.plan.frames(clips)
+        for sample, clip in zip(samples, clips, strict=True):
+            if len(clip) != len(clips[0]):
+                raise FieldTypeError(
+                    name,
+                    f"{len(clips[0])} frames",
+                    str(len(clip)),
+                    f"sample {samples[0]}",
+                    f"sample {sample}",
+                    f"write UniformTemporalSubsample(16), or kinds={{{name!r}: kinds.Video(frames=16)}} for files",
+                )
+        return clips
 
     def check_file(self, name: str, data: NDArray[np.uint8]) -> None:
         """Look into the header of an image file.

@@ -347,7 +347,7 @@ def is_numeric(value: Any) -> bool:
 def layout_of(plan: Plan, name: str) -> str:
     """Give DALI's layout of a field's values; files have none."""
     kind = plan.kinds.get(name)
-    return "" if kind is None or kind.encoded else LAYOUTS.get(type(kind).__name__.lower(), "")
+    return "" if kind is None or name in plan.encoded else LAYOUTS.get(type(kind).__name__.lower(), "")
 
 
 LAYOUTS = {"image": "HWC", "video": "FHWC"}
