@@ -84,6 +84,9 @@ def _refuse_in_child() -> None:
 
     dynamic().EvalContext.current = staticmethod(current)
     gc.freeze()  # DALI's objects abort the process if they are destroyed here
+    pipelines = sys.modules.get("nvidia.dali.pipeline")
+    if pipelines is not None:
+        pipelines.Pipeline._pipes.clear()  # at the exit DALI would wait for their threads
 
 
 def check_process() -> None:
@@ -456,7 +459,7 @@ class Session:
 
     def rest(self) -> bool:
         """Keep the context with its decoders for another pass; False after an error in a block."""
-        return not self._failed and len(self._context._instance_cache) <= self.MOST_OPERATORS
+        return not self._failed and len(getattr(self._context, "_instance_cache", ())) <= self.MOST_OPERATORS
 
 
 def _context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None) -> Any:

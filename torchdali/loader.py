@@ -299,6 +299,8 @@ class DataLoader:
             except BaseException:
                 self._transform, self._plan = before
                 raise
+        if self._plan is not before[1]:
+            self._clear_shelf()
 
     @property
     def batch_transform(self) -> Callable[..., Any] | None:
