@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
 from ..errors import let_through
+from ..kinds import Video
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
 from .images import Each
@@ -64,6 +66,8 @@ class Eager:
             layout = layout_of(self.plan, name)
             image = kind.pixels and name not in self.plan.encoded
             column = work.columns[name]
+            if isinstance(kind, Video) and isinstance(column[0], torch.Tensor):
+                column = self.plan.frames(column)
             if kind.held == "number":
                 column = np.array(column)  # as numbers leave that no function sees
             batch = _dali.as_batch(column, layout)

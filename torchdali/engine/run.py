@@ -17,6 +17,7 @@ import torch
 
 from .. import _dali
 from ..buffers import Pool
+from ..clock import COLLATE, DECODE, IDLE, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..options import OnBadSample
@@ -68,6 +69,7 @@ class Settings:
     memory_format: torch.memory_format | None
     policy: OnBadSample
     max_pixels: int | None
+    recorder: Recorder  # of the loader's clocks
     shelf: Shelf
 
 
@@ -82,7 +84,7 @@ class Run:
         s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
-        self._device = pass_.device
+        self._device, self._recorder = pass_.device, s.recorder
         self._busy = Busy()
         self._good = pass_.start  # after the last batch
         self._watched = s.source.watched
@@ -123,7 +125,9 @@ class Run:
             try:
                 for work in _each(works, host, "transform", busy):
                     if work.error is not None:
-                        repair(work)
+                        count("repairs")
+                        with staying(REPAIR):
+                            repair(work)
                     work.read = work.columns = {}
                     if work.release is not None:
                         work.release()
@@ -162,7 +166,9 @@ class Run:
             raise
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
-        stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
+        stage = Prefetcher(
+            functools.partial(_begin, self._device, self._recorder, name, source), depth, f"torchdali-{name}"
+        )
         self._stages.append(stage)
         stage.start()
         return stage
@@ -244,10 +250,22 @@ def _stop(stages: list[Prefetcher[Work]]) -> None:
         stage.stop()
 
 
-def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
+def _begin(device: torch.device, recorder: Recorder, name: str, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
     """Begin a stage in its thread."""
-    _dali.stay_on_device(device)
-    return source()
+    clock = recorder.begin(name)
+    before = take_over(clock, START)
+    try:
+        _dali.stay_on_device(device)
+        works = source()
+        with staying(START):
+            first = next(works, None)
+        if first is not None:
+            yield first
+            del first  # not kept while the next ones are made
+            yield from works
+    finally:
+        give_back(before, IDLE)
+        recorder.end(clock)
 
 
 def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: Busy) -> Iterator[Work]:
@@ -255,10 +273,12 @@ def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy:
     for work in works:
         if work.error is None:
             busy.begin(name, work.step.start)
+            before = switch(DECODE if name == "decode" else COLLATE)
             try:
                 stage(work)
             except Exception as error:
                 let_through(error)
                 work.error = leave_frame(error)
+            switch(before)
             busy.done(name)
         yield work

@@ -39,9 +39,7 @@ class Shelf:
 
     def __init__(self, key: Any, device: torch.device) -> None:
         self.key = key
-        self._things: dict[
-            str, Any
-        ] = {}  # used without a lock: a garbage collection may put things, too
+        self._things: dict[str, Any] = {}  # used without a lock: a garbage collection may put things, too
         self._close = weakref.finalize(self, _empty, self._things, device)
         _shelves.add(self)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import take
+from ..clock import DECODE, INPUT, START, switch
 from ..errors import first_line, leave_frame, let_through
 from .eager import Eager
 from .program import Argument, layout_of
@@ -52,6 +53,7 @@ class Traced:
                 yield first
                 continue
             feed.again.appendleft(first)
+            switch(START)
             try:
                 trace = self._trace(first)
             except Exception as error:
@@ -70,6 +72,7 @@ class Traced:
     def _run(self, trace: Trace, feed: _Feed) -> Iterator[Work]:
         """Run a pipeline until the works end, or one of them fails."""
         while True:
+            switch(DECODE)
             try:
                 with _dali.on_device(self._eager.device):
                     results = trace.run()
@@ -249,7 +252,12 @@ class _Feed:
         self.inputs: Any = None
 
     def take(self) -> Work | None:
-        return self.again.popleft() if self.again else next(self._works, None)
+        if self.again:
+            return self.again.popleft()
+        before = switch(INPUT)
+        work = next(self._works, None)
+        switch(before)  # in the caller's thread, the stages before have moved it
+        return work
 
     def take_back(self) -> None:
         """Let the works in flight come first again."""

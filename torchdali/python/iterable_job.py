@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..batch import Columns
 from ..errors import StateMismatchError, leave_frame, let_through
 from ..kinds import Kind
+from ..listeners import own_epoch
 from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
@@ -308,6 +309,7 @@ class IterableJob:
         self._met = True
         info = worker_info()
         self._set_up = info is not None and info.asked  # by now, only worker_init_fn can have asked
+        own_epoch(self.dataset)
         self._created = _all_integers(self.dataset)
         self._initial = self._state_or_nothing()
 
