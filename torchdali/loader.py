@@ -32,7 +32,7 @@ from .errors import StateMismatchError, first_line, leave_frame, let_through
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
-from .options import Engine, OnBadSample, Options, Output
+from .options import Engine, OnBadSample, Options, Output, Stream
 from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
@@ -109,6 +109,12 @@ class DataLoader(TakenByFabric):
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
+        stream: the CUDA stream on which the loader works: "private", one of its own; "current", the one that is current
+            where a pass begins (DALI's `set_current_stream`); or a `torch.cuda.Stream` of the loader's GPU.  Batches
+            may be used at once on any stream.  On a stream of yours each batch waits, on the host, for all that you
+            have queued there before, and for the batch itself: DALI's decoders write at once to memory that the stream
+            may still use.  So training and loading take turns, and the CPU can't run ahead; write it only where
+            everything has to be on one stream, and leave other DALI operators off it.  The CPU has no streams.
         memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
             torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
@@ -175,6 +181,7 @@ class DataLoader(TakenByFabric):
         kinds: Mapping[str, AnyKind] | None = None,
         with_state: bool = False,
         memory_format: torch.memory_format | None = None,
+        stream: Stream = "private",
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -216,6 +223,7 @@ class DataLoader(TakenByFabric):
             kinds=kinds,
             with_state=with_state,
             memory_format=memory_format,
+            stream=stream,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -333,6 +341,8 @@ class DataLoader(TakenByFabric):
             except BaseException:
                 self._transform, self._plan = before
                 raise
+        if self._plan is not before[1]:
+            self._clear_shelf()
 
     @property
     def batch_transform(self) -> Callable[..., Any] | None:
@@ -632,6 +642,7 @@ class DataLoader(TakenByFabric):
             return self._open(Undescribed(step, leave_frame(error)), shard, at)
         plan, engine = self._compiled(), self.engine
         num_threads = options.num_threads or distributed.default_num_threads()
+        stream, alone = distributed.resolve_stream(options.stream, device), distributed.alone_on_machine()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -642,6 +653,8 @@ class DataLoader(TakenByFabric):
                 num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
+                stream=stream,
+                alone=alone,
             ),
             plan=plan,
             engine=engine,
@@ -651,7 +664,7 @@ class DataLoader(TakenByFabric):
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
             recorder=self._recorder,
-            shelf=self._shelf_of((plan, engine, num_threads, device), device),
+            shelf=self._shelf_of((plan, engine, num_threads, device, stream, alone), device),
         )
         self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
         steps = epoch.steps(start, batching, self.source.steps_before(start))
@@ -815,7 +828,11 @@ class DataLoader(TakenByFabric):
         self.source.start()
 
     def close(self) -> None:
-        """End every open pass, its threads and all workers; a new pass may begin later."""
+        """End every open pass, its threads and all workers, and give back what is kept for the next pass.
+
+        A new pass may begin later.  Between two passes a loader keeps DALI's thread pools with their decoders, a
+        pipeline, and the memory of the batches that were made ahead (at most 8), but no thread of its own.
+        """
         for run in list(self._runs):
             run.close()
         self._clear_shelf()

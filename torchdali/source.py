@@ -47,6 +47,8 @@ class Pass:
         num_threads: threads that decode.
         device: where batches will arrive.
         drop_last: leave out batches that are smaller because an endless source ends.
+        stream: the CUDA stream to work on; None: a private one.
+        alone: no other rank is on this machine.
     """
 
     seed: int
@@ -56,6 +58,8 @@ class Pass:
     num_threads: int
     device: torch.device
     drop_last: bool = False
+    stream: torch.cuda.Stream | None = None
+    alone: bool = False
 
     @property
     def epoch(self) -> int:
