@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -157,6 +158,13 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
             seen.append(Seen(name, (place,) if place else (), key, columns[name][0], kind.held))
         kinds, self._doubts = find_kinds(seen, told)
         self._seen = {**self.kinds, **kinds}
+
+    @property
+    def where(self) -> str:
+        root = getattr(self, "root", None)
+        if root is None and self.paths:
+            root = os.path.dirname(self.paths[0])
+        return "" if root is None else str(root)
 
     def __len__(self) -> int:
         raise NotImplementedError

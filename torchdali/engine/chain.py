@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from ..rand import Key, Rand, derive, name_key
@@ -83,6 +84,11 @@ class Chain:
             seed = derive(seed, Key.VIEW, name_key(self.key))
         return derive(seed, name_key(name), occurrence)
 
+    @property
+    def unchanging(self) -> bool:
+        """Whether the device part does the same in every pass; a function, say, may look at something that changes."""
+        return all(_frozen(step) for step in self.steps[: self.split])
+
     def runs(self) -> list[tuple[int, int]]:
         """The device part as runs of transforms, (first, end); a function follows each, except perhaps the last."""
         ends = [k for k in self.functions if k < self.split]
@@ -110,6 +116,16 @@ def _first_for_torch(steps: Sequence[Transform | Function]) -> int:
     while count and isinstance(steps[count - 1], SoundStep):
         count -= 1
     return next((k for k, step in enumerate(steps[:count]) if needs_torch(step)), count)
+
+
+def _frozen(value: Any) -> bool:
+    """Whether a step is a frozen dataclass, with the steps that it holds."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_frozen, value))
+    if isinstance(value, Transform):
+        own = vars(type(value)).get("__dataclass_params__")  # a subclass may hold more
+        return own is not None and own.frozen and all(_frozen(getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+    return not callable(value)
 
 
 class _Nothing(Transform):

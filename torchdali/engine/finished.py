@@ -10,6 +10,7 @@ import torch
 
 from ..batch import Collated, Padded
 from ..buffers import Pool
+from ..clock import COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
 from ..kinds import Audio, Mask, Polygons, Volume
@@ -36,6 +37,7 @@ class Finisher:
         max_pixels: the largest number of pixels that the header of a mask's file may promise.
         each: runs a function for all samples, several at a time.
         rand: gives the random numbers of a step's samples.
+        pool: gives batches their memory on the host.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class Finisher:
         max_pixels: int | None,
         each: Each,
         rand: Callable[[Work], Rand],
+        pool: Pool,
     ) -> None:
         self._plan, self._device, self._padding, self._each = plan, device, padding, each
         self._memory_format, self._max_pixels = memory_format, max_pixels
-        self._pool, self._rand = Pool(), rand
+        self._pool, self._rand = pool, rand
 
     def __call__(self, work: Work, name: str, key: str, chain: Chain, drawn: Drawn) -> Any:
         """Make one field.
@@ -122,8 +125,12 @@ class Finisher:
         uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
-        batch = make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each)
-        made = self._laid_out(batch).to(self._device, non_blocking=True)
+        before = switch(TRANSFORM)
+        made = self._laid_out(make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each))
+        if self._device.type == "cuda":
+            switch(COPY)
+            made = made.to(self._device, non_blocking=True)
+        switch(before)
         return made if uniform else Padded(made, torch.from_numpy(sizes.copy()).to(self._device, non_blocking=True))
 
     def _on_gpu(self, work: Work, name: str, key: str, source: str, chain: Chain, drawn: Drawn) -> Any:
@@ -166,7 +173,9 @@ class Finisher:
     def _shared(self, work: Work, name: str, steps: list[Any], arrays: list[Any]) -> list[Any]:
         """The images after the steps that all views share, made once."""
         if name not in work.shared:
+            before = switch(TRANSFORM)
             work.shared[name] = transform_images(arrays, steps, self._each)
+            switch(before)
         return list(work.shared[name])
 
     def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
@@ -180,7 +189,9 @@ class Finisher:
             for i in part:
                 masks[i] = make_mask(plan, name, values[i], drawn, i, self._max_pixels)
 
+        before = switch(TRANSFORM)
         self._each(run, len(values))
+        switch(before)
         shapes = [tuple(mask.shape) for mask in masks]
         uniform: bool | None = False
         if not plan.kinds[name].group:
@@ -192,7 +203,9 @@ class Finisher:
         """Make a batch of sounds, or of their spectrograms."""
         plan = self._plan
         sounds: Any = work.outputs[source].as_arrays() if source in work.outputs else work.columns[name]
+        before = switch(TRANSFORM)
         made = make_sounds(name, sounds, draw_sounds(plan, chain, self._rand(work)), self._each)
+        switch(before)
         samples = work.samples.indices.tolist()
         uniform = plan.uniform.settle(key, [value.shape for value in made], not work.alone, samples)
         return collate_arrays(name, made, uniform, self._padding, self._device, samples)

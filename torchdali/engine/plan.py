@@ -11,7 +11,7 @@ import torch
 from ..batch import Column
 from ..collate import Padding
 from ..formats.decode import on_host
-from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, Polygons, as_kind
 from ..ragged import Ragged
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Transform
@@ -125,6 +125,11 @@ class Plan(Chain):
         return any(chain.split for chain in self.chains)
 
     @property
+    def unchanging(self) -> bool:
+        """Whether the device part of every chain does the same in every pass."""
+        return super().unchanging and all(view.unchanging for view in self.views)
+
+    @property
     def empty(self) -> bool:
         """There is nothing to do but reading."""
         return not self.steps and not self.views
@@ -182,7 +187,8 @@ class Plan(Chain):
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
         acts = any(_acts(step) for chain in self.chains for step in chain.steps)
-        return needs or (self.host.annotated and acts)
+        drawn = any(isinstance(kind, Polygons) for kind in self.kinds.values())  # into masks of the image's size
+        return needs or drawn or (self.host.annotated and acts)
 
     def _uniformity(
         self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]

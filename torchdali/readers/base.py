@@ -20,6 +20,7 @@ from ..kinds import AnyKind, Kind, as_kind, as_kinds, tell
 from ..options import Options
 from ..readers import native
 from ..source import Pass, Source
+from ..summary import never_raises
 from .options import check_options
 from .shards import ReaderOrder, ShardedReading
 from .standalone import Standalone
@@ -194,6 +195,14 @@ class Reader(Standalone):
             self._length = self._count_samples(None)
         return self._length
 
+    @property
+    def known_size(self) -> int | None:
+        return self._length
+
+    @property
+    def where(self) -> str:
+        return self._where()
+
     def _count_samples(self, device: str | int | torch.device | None) -> int:
         """Let DALI count, on a loader's device where the reader needs a GPU."""
         place = torch.device("cpu")
@@ -326,6 +335,7 @@ class Reader(Standalone):
             "once for each epoch, or iterate the reader itself, sample by sample"
         )
 
+    @never_raises
     def __repr__(self) -> str:
         return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
 
