@@ -596,6 +596,12 @@ class DataLoader(TakenByFabric):
         """Why this one."""
         return self._chosen()[1]
 
+    @property
+    def box_formats(self) -> dict[str, str]:
+        """The formats in which boxes leave, by field: "xyxy", "xywh" or "cxcywh"."""
+        plan = self._compiled()
+        return plan.formats(plan, len(plan))
+
     def _chosen(self) -> tuple[str, str]:
         return self._compiled().choose(self.options.engine, self._any_size, self.source.on_gpu)
 
