@@ -31,7 +31,11 @@ PAGES = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "recipes/README.md",
-    *(str(path.relative_to(ROOT)) for folder in ("docs", "benchmarks") for path in sorted((ROOT / folder).rglob("*.md"))),
+    *(
+        str(path.relative_to(ROOT))
+        for folder in ("docs", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.md"))
+    ),
 ]
 WITH_PROCESSES = {"docs/data.md", "docs/bad-data.md", "docs/trainers.md"}
 
