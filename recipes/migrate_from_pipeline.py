@@ -101,7 +101,7 @@ def augment(sample: dict[str, Any], rand: Any, data: DataConfig, random: bool) -
     return {**sample, "image": images, "x": x, "y": y, "mirror": mirror}
 
 
-def make_loader(split: str, data: DataConfig, run: RunConfig, keep_operators: bool) -> td.DataLoader:
+def make_loader(split: str, data: DataConfig, run: RunConfig, keep_operators: bool = False) -> td.DataLoader:
     train = split == "train"
     crop = T.RandomCrop(data.image_size) if train else T.CenterCrop(data.image_size)
     flip = [T.RandomHorizontalFlip(data.flip)] if train else []

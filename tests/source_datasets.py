@@ -6,7 +6,9 @@ import io
 import os
 import random
 import time
+from collections import OrderedDict, UserDict, UserList, defaultdict, deque
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +36,48 @@ class Pair(NamedTuple):
 class Record:
     data: Any
     inner: dict[str, Any]
+
+
+class Own(dict[str, Any]):
+    """A dict with an attribute."""
+
+    name: Any = ""
+
+
+class OwnList(UserList[Any]):
+    pass
+
+
+class Strict(dict[str, Any]):
+    """A dict that takes numbers and tensors alone."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if isinstance(value, str):
+            raise ValueError("no number")
+        super().__setitem__(key, value)
+
+
+def containers(i: int) -> dict[str, Any]:
+    """Containers of many types."""
+    own, default = Own(x=i, y=torch.ones(2) * i), defaultdict(list, x=i)
+    own.name = str(i)
+    return {
+        "own": own,
+        "user": UserDict(x=i),
+        "ordered": OrderedDict(b=i, a=-i),
+        "default": default,
+        "fixed": MappingProxyType({"x": i}),
+        "list": OwnList([i, i + 1]),
+        "deque": deque([i, 2 * i]),
+        "range": range(i, i + 3),
+    }
+
+
+def strict_containers(i: int) -> dict[str, Any]:
+    """Those that can't hold names, or hold much more than their parts."""
+    heavy = Own(x=i)
+    heavy.name = bytes(1 << 20)
+    return {"strict": Strict(x=i), "heavy": heavy}
 
 
 class Plain:

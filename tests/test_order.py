@@ -25,6 +25,7 @@ from torch.utils.data import (
 from torchdali import order as orders
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn, drawn_order
+from torchdali.ids import Taken
 from torchdali.order import Batching, Cut, Order, Rows, Sequential, Shuffled
 from torchdali.state import Position
 
@@ -276,7 +277,7 @@ def test_shuffled_depends_on_seed_and_key_alone() -> None:
 
 
 def drawn(sampler: Any, n: int = 20, seed: int = 3, epoch: int = 0, key: int | None = None) -> list[int]:
-    order = Drawn(sampler, n)
+    order = Drawn(sampler, Taken(n))
     return order.epoch(seed, at(epoch, key)).at(np.arange(len(order))).indices.tolist()
 
 
@@ -346,7 +347,7 @@ def test_generators_are_put_back(make: Any) -> None:
     own = getattr(sampler, "generator", None)
     states = [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()]
     before = own.get_state() if own is not None else None
-    order = Drawn(sampler, 20)
+    order = Drawn(sampler, Taken(20))
     order.epoch(0, Position())
     order.fingerprint()
     assert torch.equal(torch.get_rng_state(), states[0])
@@ -364,7 +365,7 @@ def test_generators_are_put_back_after_an_error() -> None:
 
     states = [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()]
     with pytest.raises(OSError, match="no such list"):
-        Drawn(Failing(20), 20).epoch(0, Position())
+        Drawn(Failing(20), Taken(20)).epoch(0, Position())
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert np.array_equal(np.random.get_state()[1], states[2])
@@ -377,7 +378,7 @@ def test_set_epoch_is_called() -> None:
 
 
 def test_a_sample_that_comes_again_has_another_key() -> None:
-    order = Drawn(WeightedRandomSampler([1.0, 1.0, 8.0], 500), 3)
+    order = Drawn(WeightedRandomSampler([1.0, 1.0, 8.0], 500), Taken(3))
     rows = order.epoch(0, Position()).at(np.arange(500))
     assert len(np.unique(rows.keys)) == 500
     # Known from the sample and how often it came before, so that one position needs no other.
@@ -388,12 +389,12 @@ def test_a_sample_that_comes_again_has_another_key() -> None:
 
 
 def test_a_sampler_keeps_its_length() -> None:
-    assert len(Drawn(SubsetRandomSampler([3, 5, 7]), 20)) == 3
+    assert len(Drawn(SubsetRandomSampler([3, 5, 7]), Taken(20))) == 3
 
 
 def test_fingerprints() -> None:
     def fingerprint(sampler: Any, seed: int = 0) -> str:
-        return Drawn(sampler, 20).fingerprint(seed)
+        return Drawn(sampler, Taken(20)).fingerprint(seed)
 
     assert fingerprint(RandomSampler(range(20))) == fingerprint(RandomSampler(range(20)))
     assert fingerprint(RandomSampler(range(20))).startswith("RandomSampler (epoch 0: ")
@@ -432,7 +433,7 @@ class Private(OwnSampler):
 )
 def test_refused_at_construction(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        drawn_order(make(), 20)
+        drawn_order(make(), Taken(20))
 
 
 @pytest.mark.parametrize(
@@ -458,7 +459,7 @@ def test_refused_at_construction(make: Any, error: type[Exception], message: str
 def test_refused_at_the_first_draw(make: Any, error: type[Exception], message: str) -> None:
     for use in (lambda order: order.epoch(0, Position()), lambda order: order.fingerprint()):
         with pytest.raises(error, match=message):
-            use(Drawn(make(), 20))
+            use(Drawn(make(), Taken(20)))
 
 
 # Scale

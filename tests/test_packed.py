@@ -428,10 +428,13 @@ def test_kinds_that_a_pack_would_lose(files, tmp_path):
     assert rows.sizes.ravel().tolist() == [0, 1, 2, 0] and not (rows.data[1, 0] == 1).all()
 
 
-def test_progress_is_shown_where_tqdm_is(files, tmp_path, capsys, monkeypatch):
+def test_progress_is_shown(files, tmp_path, capsys, monkeypatch):
     td.pack(files, tmp_path / "one", progress=True).verify(progress=True)
     shown = capsys.readouterr().err
     assert "22/22" in shown and "B/s" in shown
     monkeypatch.setitem(sys.modules, "tqdm", None)
     td.pack(files, tmp_path / "two", progress=True).verify(progress=True)
+    shown = capsys.readouterr().err
+    assert "pack: 22 of 22 (100 %)" in shown and "verify: " in shown
+    td.pack(files, tmp_path / "three").verify()
     assert not capsys.readouterr().err

@@ -85,6 +85,30 @@ def test_forms_come_back(num_workers):
     assert set(flat) == {"field0", "1.boxes", "1.id"}
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_containers_of_any_type_keep_it_as_in_torch(num_workers):
+    data = [S.containers(i) for i in range(4)]
+    with loader(data, num_workers, batch_size=4, shuffle=False) as one:
+        (batch,) = one
+    expected = torch.utils.data.default_collate(data)
+    assert set(batch) == set(expected)
+    for name, mine in batch.items():
+        other = expected[name]
+        assert type(mine) is type(other), name
+        pairs = zip(mine.values(), other.values()) if hasattr(mine, "values") else zip(mine, other)
+        for part, wanted in pairs:
+            assert torch.equal(part, wanted), name
+    assert batch["own"].name == "0" and batch["default"].default_factory is list
+    (lists,) = loader([sample["own"] for sample in data], batch_size=4, shuffle=False, output="list")
+    assert type(lists) is S.Own and lists["x"] == [0, 1, 2, 3]
+
+
+def test_containers_that_can_not_keep_their_type_are_dicts():
+    (batch,) = loader([S.strict_containers(i) for i in range(4)], batch_size=4, shuffle=False)
+    assert {name: type(value) for name, value in batch.items()} == {"strict": dict, "heavy": dict}
+    assert batch["strict"]["x"].tolist() == batch["heavy"]["x"].tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.processes
 def test_decoding_is_dalis_and_equal():
     """Encoded bytes from workers give the same images as the same bytes in memory."""

@@ -120,13 +120,22 @@ def test_the_first_iteration_that_stops_ends_the_epoch(num_workers, end):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_no_sample_at_all_is_an_error(num_workers):
-    """And no epoch without batches."""
+def test_no_sample_at_all_is_no_batch(num_workers):
+    """As with torch's loader of an empty iterable; a later epoch may have samples."""
+
+    def late(info: Any) -> int:
+        if info.epoch_idx == 0 or info.idx_in_epoch >= 3:
+            raise StopIteration
+        return int(info.idx_in_epoch)
+
     for callback, batch in ((Uneven(0), False), (lambda info: next(iter(())), True)):
         with loader(callback, num_workers, {"batch": batch}) as one:
-            for _ in range(2):
-                with pytest.raises(ValueError, match="it raised StopIteration when asked for the first"):
-                    list(one)
+            for epoch in range(2):
+                assert one.epoch == epoch and list(one) == []
+            one.load_state_dict(one.state_dict())
+            assert list(one) == [] and one.epoch == 3
+    with loader(late, num_workers) as one:
+        assert list(one) == [] and [batch.tolist() for batch in one] == [[0, 1, 2]]
 
 
 @pytest.mark.processes

@@ -24,6 +24,7 @@ from torchdali import DataLoader, FieldTypeError, InMemoryDataset
 from torchdali.datasets import FileDataset
 from torchdali.distributed import Shard
 from torchdali.drawn import Drawn
+from torchdali.ids import Taken
 from torchdali.order import Batching, Order
 from torchdali.permutation import Permutation, permute_each
 from torchdali.samplers import (
@@ -235,7 +236,7 @@ def test_weights_that_cannot_be(arguments: Any, error: type[Exception], text: st
 
 
 def test_torchs_own_sampler_is_drawn_as_before() -> None:
-    order = Drawn(WeightedRandomSampler([1.0, 2.0, 3.0], 12), 3)
+    order = Drawn(WeightedRandomSampler([1.0, 2.0, 3.0], 12), Taken(3))
     assert len(order) == 12
 
 

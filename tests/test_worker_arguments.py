@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import queue
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._utils import ExceptionWrapper
@@ -124,6 +126,65 @@ def test_large_tensors_lie_in_shared_memory(method):
     assert batch["view"][3].tolist() == [1, 3, 0, 0]
     assert data.large[:5].tolist() == [1, 2, 3, 4, 0]  # as torch's spawned workers write to it
     assert least[Large] - least[Small] < SIZE // 2
+
+
+class Arrays:
+    """Arrays, some of them views and in files; a sample tells what its process sees, and writes to one."""
+
+    def __init__(self, folder: Path | None, number: int) -> None:
+        self.large = np.arange(number, dtype=np.int32).reshape(-1, 4)
+        self.alias, self.fortran, self.strided = self.large, self.large.T, self.large[::2, ::-1]
+        self.fixed = self.large.copy()
+        self.fixed.flags.writeable = False
+        self.records = np.zeros(number // 4, [("a", "<i4"), ("b", "S8")])
+        self.records["a"] = self.large[:, 0]
+        self.mapped = self.gone = self.copied = self.large
+        self.part = self.large[1:, ::-2]
+        if folder is not None:
+            self.large.tofile(folder / "kept")
+            self.large.tofile(folder / "gone")
+            self.mapped = np.memmap(folder / "kept", np.int32, "r", 16).reshape(-1, 4)
+            self.part = np.asarray(self.mapped[1:, ::-2])
+            self.copied = np.memmap(folder / "kept", np.int32, "c")
+            self.copied[:4] = -1
+            self.gone = np.memmap(folder / "gone", np.int32, "r+").reshape(-1, 4)
+            (folder / "gone").unlink()
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row, own = 2 * index, np.arange(8 * index, 8 * index + 4)
+        files = [type(one).__name__ for one in (self.mapped, self.part, self.gone, self.copied)]
+        backed = isinstance(self.mapped, np.memmap) and self.mapped.base is not None and self.gone[0, 1] == 1
+        assert self.fortran.T[row].tolist() == self.fixed[row].tolist() == own.tolist()
+        assert self.strided[index].tolist() == own[::-1].tolist() and self.records["a"][row] == own[0]
+        assert self.part[0].tolist() == self.mapped[1, ::-2].tolist()
+        before = self.large[0, 3].item()
+        self.large[0, 3] += 1
+        assert self.alias is self.large and not self.fixed.flags.writeable
+        return {
+            "memory": memory_of_its_own(),
+            "before": before,
+            "files": " ".join(files),
+            "copied": self.copied.ravel()[0].item(),
+            "backed": bool(backed),
+        }
+
+
+def test_large_arrays_lie_in_shared_memory(tmp_path):
+    memory, number = {}, SIZE // 4
+    for data in (Arrays(None, 64), Arrays(tmp_path, number)):
+        with td.DataLoader(data, 2, device="cpu", num_workers=2, output="dict") as loader:
+            first, second = loader
+        memory[len(data.large)] = max(first["memory"].max(), second["memory"].max()).item()
+        assert data.large[0, 3] == 3 and (data.mapped[0, :2] == (4, 5)).all() == (len(data.large) > 16)
+        # Each worker has written to pages of its own; the first has also described the samples.
+        assert second["before"].diff().tolist() == [1] and second["before"][0] < 3 + 5 + 2
+    assert first["files"] == ["memmap ndarray memmap memmap"] * 2 and first["copied"].tolist() == [-1, -1]
+    assert first["backed"].all()
+    # A file that is gone and one that is mapped for writing privately are shared memory too.
+    assert memory[number // 4] - memory[16] < SIZE // 2
 
 
 def test_a_pickler_is_used_on_both_sides():

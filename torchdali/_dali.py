@@ -426,6 +426,12 @@ class Session:
         stream: the GPU's; None on the CPU.
     """
 
+    MOST_OPERATORS = 512
+    """The number of operators that a session may keep for another pass.
+
+    DALI keeps each operator of a context, one for each value of an argument that is the same for a whole batch.
+    """
+
     def __init__(self, num_threads: int, device: torch.device, sync: bool = False) -> None:
         modes = dynamic().EvalMode
         self.device = device
@@ -433,6 +439,7 @@ class Session:
         self._context = _context(num_threads, device, self.stream)
         self._mode = modes.sync_full if sync else modes.sync_cpu
         self._block = ExitStack()
+        self._failed = False
 
     def __enter__(self) -> None:
         with ExitStack() as block:
@@ -444,7 +451,12 @@ class Session:
             self._block = block.pop_all()
 
     def __exit__(self, *exc_info: Any) -> None:
+        self._failed = self._failed or exc_info[0] is not None
         self._block.__exit__(*exc_info)
+
+    def rest(self) -> bool:
+        """Keep the context with its decoders for another pass; False after an error in a block."""
+        return not self._failed and len(self._context._instance_cache) <= self.MOST_OPERATORS
 
 
 def _context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None) -> Any:

@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .containers import remade
+from .summary import Summary, never_raises
+
 Held = Literal["encoded", "image", "array", "number", "object"]
 """How a column holds a field's values; what they mean is the field's kind (`kinds.Kind`).
 
@@ -69,12 +72,10 @@ def map_leaves(value: Any, function: Callable[[Any], Any], whole: tuple[type, ..
         parts = [map_leaves(part, function, whole) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, (list, Mapping)):
-        out: Any = copy.copy(value)
-        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
-            out[key] = map_leaves(part, function, whole)
-        return out
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return remade(value, {key: map_leaves(part, function, whole) for key, part in items})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        out = copy.copy(value)
+        out: Any = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(out, field.name, map_leaves(getattr(value, field.name), function, whole))
         return out
@@ -114,12 +115,25 @@ class Padded(NamedTuple):
         """Give the samples, each of its true size: views of `data`."""
         return unpadded(self.data, self.sizes.tolist())
 
+    @never_raises
     def __repr__(self) -> str:
-        shape, dtype = list(self.data.shape), str(self.data.dtype).removeprefix("torch.")
-        sizes = self.sizes.tolist()
-        low, high = ([f(column) for column in zip(*sizes, strict=True)] for f in (min, max))
-        span = f"{low} to {high}" if low != high else f"all {low}"
-        return f"Padded({shape} {dtype} on {self.data.device}, sizes {span})"
+        if not isinstance(self.data, torch.Tensor):  # such as the specs of a tree of tensors
+            return f"Padded(data={self.data!r}, sizes={self.sizes!r})"
+        facts = self._facts()
+        return f"Padded({facts['shape']} {facts['dtype']} on {facts['device']}, sizes {facts['sizes']})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        return Summary("Padded", self._facts()).html()
+
+    def _facts(self) -> dict[str, str]:
+        low, high = ([f(column) for column in zip(*self.sizes.tolist(), strict=True)] for f in (min, max))
+        return {
+            "shape": str(list(self.data.shape)),
+            "dtype": str(self.data.dtype).removeprefix("torch."),
+            "device": str(self.data.device),
+            "sizes": f"{low} to {high}" if low != high else f"all {low}",
+        }
 
     @property
     def mask(self) -> torch.Tensor:

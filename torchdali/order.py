@@ -6,9 +6,9 @@ nothing, and another number of ranks only cuts the same epoch differently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from .distributed import Shard
 from .permutation import Permutation
 from .rand import Key, Words, derive
 from .state import Position
+from .summary import how_many, never_raises
 
 Indices = NDArray[np.int64]
 
@@ -124,9 +125,13 @@ class Epoch:
         n: samples of the epoch, over all ranks.
         at: gives the rows at some positions.
         strided: each rank takes every world_size-th position of a step, instead of one slice.
+
+    Attributes:
+        ids: what a sampler yielded for the samples, by their indices, where it yields no indices.
     """
 
     counts: Literal["samples", "batches"] | None = None  # see `Step`
+    ids: Mapping[int, Any] = {}  # never changed
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], strided: bool = False) -> None:
         self.n, self.at, self.strided = n, at, strided
@@ -157,6 +162,10 @@ class Epoch:
         filling = own if len(own) else np.array([position + rank % taken])
         positions = np.concatenate([own, np.resize(filling, rows - len(own))]) if rows > len(own) else own
         return Cut(positions, np.arange(rows) < len(own), position + taken)
+
+    def some(self, position: int, most: int) -> Rows:
+        """Give the rows from a position on, as many as there are, up to a number of them."""
+        return self.at(np.arange(position, min(position + most, self.n)))
 
     def whole_steps(self, batching: Batching) -> int:
         """Count the steps that are certain to be whole: all but the last two."""
@@ -246,6 +255,10 @@ class Order:
     def __len__(self) -> int:
         """Count the samples of an epoch, over all ranks."""
         return self.dataset_size
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({how_many(len(self) if self.sized else None, 'sample')} per epoch)"
 
     def epoch(self, seed: int, at: Position) -> Epoch:
         """Give the epoch that a position lies in.
@@ -340,6 +353,9 @@ class Endless(Order):
             return EndlessEpoch(n, own_rows, "samples")
         # This leaves room for the keys of a batch's samples.
         return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({how_many(self.n, 'sample')} per epoch)"
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "as it comes"

@@ -74,7 +74,7 @@ def pack(
         path: a new folder on a local disk, or the one of an interrupted call.
         transform: transforms that draw nothing and keep uint8, such as Resize(256); None: pixels as they are decoded,
             also where the dataset has a transform of its own.
-        progress: show a progress bar, if tqdm is installed.
+        progress: show a progress bar (tqdm's, where it is installed).
         shard_bytes: a shard ends after the batch that reaches this size.
         on_bad_sample: "raise" names a bad sample; "skip" leaves it out, and lists it in `Packed.left_out`.
         num_threads, num_workers, max_pixels: as of `DataLoader`.
@@ -194,7 +194,7 @@ class _Packing:
             writer, left_out = None, []
 
         try:
-            with progress_bar(len(self._source), "samples", progress, done) as bar:
+            with progress_bar("pack", len(self._source), "samples", progress, done) as bar:
                 for good, rows, bad in self._batches(done):
                     left_out += [list(one[:4]) for one in bad]
                     for number, row in zip(good, rows, strict=True):

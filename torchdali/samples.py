@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .batch import Padded, unpadded
+from .containers import is_list, remade
 
 
 def samples_of(
@@ -61,10 +62,9 @@ def as_lists(samples: list[Any]) -> Any:
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: [sample[key] for sample in samples] for key in first}
-    if isinstance(first, (tuple, list)):
-        parts = [list(part) for part in zip(*samples, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        return remade(first, {key: [sample[key] for sample in samples] for key in first})
+    if isinstance(first, tuple) or is_list(first):
+        return remade(first, dict(enumerate(list(part) for part in zip(*samples, strict=True))))
     if is_dataclass(first) and not isinstance(first, type):
         made: Any = object.__new__(type(first))
         for field in fields(first):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
+from ..clock import count
 from ..errors import (
     BadSampleError,
     EngineError,
@@ -82,7 +83,7 @@ class Repair:
         self._eager: Eager | None = None
         self._substitutes: Substitutes | None = None  # none for a source without a length
         if not fetcher.source.endless:
-            self._substitutes = Substitutes(len(fetcher.source))
+            self._substitutes = Substitutes(fetcher.source.others())
 
     def __call__(self, work: Work) -> None:
         """Clear `work.error` and fill in the batch, or replace the error."""
@@ -215,6 +216,7 @@ class Repair:
         except Exception as error:
             let_through(error)
             return Diagnosis(cause if decodes else error, "transform")
+        count("pillow")
         return Diagnosis(columns=repaired, repaired=True)
 
     def _read(self, work: Work, rows: Rows) -> Columns:
@@ -284,8 +286,9 @@ class Repair:
                 f"on_bad_sample returned {index}, and the samples of {type(self._fetcher.source).__name__} can't be "
                 'taken by their index: return "skip" or "raise"'
             )
-        if not 0 <= index < len(self._fetcher.source):
-            raise IndexError(f"on_bad_sample returned {index} for a dataset of {len(self._fetcher.source)} samples")
+        samples = self._fetcher.source.others()
+        if index not in samples:
+            raise IndexError(f"on_bad_sample returned {index} for a dataset of {len(samples)} samples")
         return index
 
     def _describe(self, index: int, diagnosis: Diagnosis) -> BadSample:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ..rand import Key, Rand
@@ -17,11 +17,11 @@ class Substitutes:
     tried, so what was met before changes nothing.
 
     Args:
-        size: samples in the dataset.
+        samples: those of the dataset.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, samples: Sequence[int]) -> None:
+        self._samples, self._size = samples, len(samples)
         self._bad: set[int] = set()
 
     def note(self, index: int) -> None:
@@ -46,6 +46,7 @@ class Substitutes:
         def others() -> Iterator[int]:
             yield from ((last + step) % self._size for step in range(1, self._size + 1))
 
-        for index in chain(drawn(), others()):
+        for place in chain(drawn(), others()) if self._size else ():
+            index = self._samples[place]
             if index not in self._bad:
                 yield index

@@ -86,8 +86,11 @@ class CallbackJob:
         self.dataset = callback
         self._batch = batch
 
-    def describe(self, request: CallbackDescribe, progress: Callable[[int], None]) -> Description:
-        """Describe the first sample that can be made: one that can't is an error where it is read."""
+    def describe(self, request: CallbackDescribe, progress: Callable[[int], None]) -> Description | None:
+        """Describe the first sample that can be made: one that can't is an error where it is read.
+
+        None where the epoch has no sample.
+        """
         failed: Exception | None = None
         for info in request.asked:
             progress(info[0])
@@ -96,11 +99,9 @@ class CallbackJob:
                 sample = self.dataset(info)
                 sample = _rows(sample)[0] if self._batch else sample
                 return Description(Structure.of(sample, request.fields, request.kinds))
-            except StopIteration as error:
-                if info[0] == 0:
-                    raise ValueError(
-                        "the callback gives no sample: it raised StopIteration when asked for the first"
-                    ) from error
+            except StopIteration:
+                if info[0] == 0 and failed is None:
+                    return None
             except Exception as error:
                 let_through(error)
                 failed = failed or leave_frame(error)

@@ -30,7 +30,7 @@ class Collating:
     """
 
     def __init__(self, function: Callable[[Any], Any], single: bool) -> None:
-        self._function, self._single = function, single
+        self._function, self.single = function, single
 
     @classmethod
     def of(cls, options: Options, transformed: bool) -> Collating | None:
@@ -55,7 +55,7 @@ class Collating:
             return {}
         seed_all(Key.COLLATE, *numbers)
         try:
-            batch = self._function(samples[0] if self._single else list(samples))
+            batch = self._function(samples[0] if self.single else list(samples))
         except Exception as error:
             error.add_note("torchdali: collate_fn raised this for the batch that ends with this sample")
             raise

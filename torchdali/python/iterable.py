@@ -90,6 +90,10 @@ class IterableSource(PythonSource):
         own = getattr(self.dataset, "fingerprint", None)
         return f"iterable {type(self.dataset).__name__[:60]} {digest(own() if callable(own) else None)}"
 
+    @property
+    def where(self) -> str:
+        return type(self.dataset).__name__
+
     def bind(self, options: Options) -> Self:
         """Make a copy that reads with a loader's workers.
 

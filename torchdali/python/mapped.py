@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from ..distributed import Shard
 from ..fingerprint import digest
+from ..ids import Taken
 from ..kinds import AnyKind
 from ..listeners import Listeners
-from ..order import Rows
+from ..order import Epoch, Order, Rows
 from ..source import Pass, Reading
+from ..state import Position
 from .collating import WHOLE
 from .mapped_job import MapDescribe, MapJob, MapRead
 from .reading import make_reading
@@ -29,8 +32,12 @@ class PythonDataset(PythonSource):
     any worker, or in none.  A dataset that has a method `set_epoch`, or holds one that has, is told the epoch before
     samples of it are read, in every worker.
 
+    The dataset is asked for whatever a torch sampler yields: indices, or ids such as strings or tuples (see `ids`).
+    Fields, errors and bad samples then have a number for each id, beside the id itself.
+
     Args:
-        dataset: has `__getitem__` and `__len__`.  For what a sample may be, see `python.sample`.
+        dataset: has `__getitem__`, and `__len__` unless a sampler gives the order.  For what a sample may be, see
+            `python.sample`.
         fields: names for a sample's values, in their order, and index or valid among them.  None: a dict's keys and
             attributes' names; of a tuple "image", "label", or "field1" by its number.
         ragged: fields that always leave as `Padded`, by their names or the last parts of them.  Others do where some
@@ -39,7 +46,7 @@ class PythonDataset(PythonSource):
             the first sample of a pass shows.
 
     Raises:
-        TypeError: it has no `__getitem__` or `__len__`.
+        TypeError: it has no `__getitem__`.
     """
 
     def __init__(
@@ -50,14 +57,27 @@ class PythonDataset(PythonSource):
         ragged: Sequence[str] = (),
         kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        if not hasattr(dataset, "__getitem__"):
             raise TypeError(f"a map-style dataset has __getitem__ and __len__, got {type(dataset).__name__}")
         super().__init__(fields, ragged, kinds)
         self.dataset = dataset
         self._digest: str | None = None
+        self._order: Order | None = None  # of a torch sampler, which may yield ids
+        self._ids: Mapping[int, Any] = {}  # of the epoch that comes
+
+    @property
+    def where(self) -> str:
+        return type(self.dataset).__name__
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        if self._sized:
+            return len(self.dataset)
+        name = type(self.dataset).__name__
+        raise TypeError(f"{name} has no length: give it a __len__, or write sampler= or batch_sampler=")
+
+    @property
+    def _sized(self) -> bool:
+        return hasattr(self.dataset, "__len__")
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[index]
@@ -69,7 +89,37 @@ class PythonDataset(PythonSource):
         """
         if self._digest is None:
             self._digest = digest(_own_fingerprint(self.dataset))
-        return f"{len(self)} of {type(self.dataset).__name__[:40]} {self._digest}"
+        many = f"{len(self)} of " if self._sized else ""
+        return f"{many}{type(self.dataset).__name__[:40]} {self._digest}"
+
+    def path(self, index: int) -> str | None:
+        """Give the id of a sample that has one, for messages."""
+        return f"{self._ids[index]!r:.200}" if index in self._ids else None
+
+    def order(self, shuffle: bool, sampler: Any) -> Order:
+        order = super().order(shuffle, sampler)
+        self._order = None if sampler is None else order
+        return order
+
+    @property
+    def taken(self) -> Taken:
+        """What it takes from a torch sampler: indices, or whatever the dataset does."""
+        single = self.collating is not None and self.collating.single
+        return Taken(len(self) if self._sized and not isinstance(self.dataset, Mapping) else None, True, single)
+
+    def others(self) -> Sequence[int]:
+        """Give the samples of which one may take a bad one's place: of an order by ids, those of the epoch."""
+        if not self._ids and self._sized:
+            return range(len(self))
+        return [] if self._order is None or self._order.ahead else sorted(self._ids)
+
+    def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        super().prepare(seed, start, shard, epoch)
+        self._ids = epoch.ids
+
+    @property
+    def without_samples(self) -> bool:
+        return self._sized and not len(self)
 
     def job(self) -> MapJob:
         return MapJob(self.dataset)
@@ -78,17 +128,24 @@ class PythonDataset(PythonSource):
         return Description(WHOLE) if self.collated else super()._describe()
 
     def describe_request(self, worker: int) -> MapDescribe:
-        first = self._first or list(range(min(len(self), TRIES)))
-        looked = spread(len(self)) if self._looks else []
-        return MapDescribe(first, self._names, self._kinds, looked, self._told)
+        if not self._first and self._order is not None:
+            seed, start = self.pools.options.seed, Position()
+            self.prepare(seed, start, Shard(0, 1), self._order.epoch(seed, start))
+        others = self.others()
+        first = self._first or list(others[:TRIES])
+        looked = [others[place] for place in spread(len(others))] if self._looks else []
+        ids = {index: self._ids[index] for index in (*first, *looked) if index in self._ids}
+        return MapDescribe(first, self._names, self._kinds, looked, self._told, ids)
 
     def open(self, pass_: Pass) -> Reading:
-        structure = self.structure
+        structure, ids = self.structure, self._ids
         if self.inline:
             Listeners(self.dataset).tell(pass_.seed, pass_.key, again=True)
 
         def request(rows: Rows) -> MapRead:
-            return MapRead(pass_.seed, pass_.key, rows.indices.tolist(), rows.keys.tolist(), structure)
+            indices = rows.indices.tolist()
+            named = [ids.get(index, index) for index in indices] if ids else None
+            return MapRead(pass_.seed, pass_.key, indices, rows.keys.tolist(), structure, named)
 
         return make_reading(self, pass_, request)
 
@@ -105,7 +162,11 @@ class PythonDataset(PythonSource):
 def _own_fingerprint(dataset: Any) -> Any:
     """The values that tell a dataset from another one of its type and length."""
     if type(dataset) is Subset:
-        return np.asarray([int(index) for index in dataset.indices], np.int64), _own_fingerprint(dataset.dataset)
+        inner = _own_fingerprint(dataset.dataset)
+        try:
+            return np.asarray([int(index) for index in dataset.indices], np.int64), inner
+        except (TypeError, ValueError):  # ids
+            return [repr(index) for index in dataset.indices], inner
     if type(dataset) is ConcatDataset:
         return dataset.cumulative_sizes, [_own_fingerprint(part) for part in dataset.datasets]
     own = getattr(dataset, "fingerprint", None) or getattr(dataset, "_fingerprint", None)

@@ -29,6 +29,7 @@ class MapDescribe(NamedTuple):
         kinds: kinds of fields, as the user named them.
         spread: the samples whose shapes are looked at.
         told: fields of which it is known whether their samples have one shape.
+        ids: what the dataset is asked for instead of an index.
     """
 
     indices: list[int]
@@ -36,6 +37,7 @@ class MapDescribe(NamedTuple):
     kinds: Mapping[str, Kind]
     spread: list[int]
     told: frozenset[str]
+    ids: Mapping[int, Any] = {}  # never changed
 
 
 class MapRead(NamedTuple):
@@ -47,6 +49,7 @@ class MapRead(NamedTuple):
         indices: the samples.
         keys: the keys of the samples' random numbers.
         structure: the structure that they must have.
+        ids: what the dataset is asked for instead of the indices.
     """
 
     seed: int
@@ -54,6 +57,7 @@ class MapRead(NamedTuple):
     indices: list[int]
     keys: list[int]
     structure: Structure
+    ids: list[Any] | None = None
 
 
 class MapJob:
@@ -84,15 +88,21 @@ class MapJob:
         fetch = _many(self.dataset)
         convert = request.structure.values if self.collating is None else lambda sample: sample
         rows: list[Any] = []
+        asked = request.indices if request.ids is None else request.ids
         if fetch is None:
-            for index, key in zip(request.indices, request.keys, strict=True):
+            for index, one, key in zip(request.indices, asked, request.keys, strict=True):
                 progress(index)
                 seeded(request.seed, request.key, key)
-                rows.append(convert(self.dataset[index]))
+                try:
+                    rows.append(convert(self.dataset[one]))
+                except Exception as error:
+                    if request.ids is not None:
+                        error.add_note(f"torchdali: it is the sample {one!r:.200}")
+                    raise
         else:
             progress(request.indices[0])
             seeded(request.seed, request.key, request.keys[0])
-            samples = fetch(request.indices)
+            samples = fetch(asked)
             if len(samples) != len(request.indices):
                 raise ValueError(
                     f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
@@ -106,16 +116,16 @@ class MapJob:
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe samples: their structure, and which fields have one shape in all of them, as far as some show it."""
         structure = self._structure(request, progress)
-        rows = self._rows(structure, request.spread, progress)
+        rows = self._rows(structure, request, progress)
         return Description(structure, uniform_fields(structure, rows, request.told))
 
-    def _rows(self, structure: Structure, indices: list[int], progress: Callable[[int], None]) -> Iterator[list[Any]]:
+    def _rows(self, structure: Structure, request: MapDescribe, progress: Callable[[int], None]) -> Iterator[list[Any]]:
         """The values of some samples; one that can't be made is an error where the order has it."""
-        for index in indices:
+        for index in request.spread:
             try:
                 progress(index)
                 seeded(0, 0, index)
-                row = structure.values(self._one(index))
+                row = structure.values(self._one(request.ids.get(index, index)))
             except Exception as error:
                 let_through(error)
                 continue
@@ -139,7 +149,7 @@ class MapJob:
             try:
                 progress(index)
                 seeded(0, 0, index)
-                other = self._one(index)
+                other = self._one(request.ids.get(index, index))
                 lengths = lists_in(other)
                 held = count_values(other)
                 differ = differ or (first is not None and held != most)
@@ -170,12 +180,12 @@ class MapJob:
             raise failed
         return Structure.of(sample, request.fields, request.kinds, lists)
 
-    def _one(self, index: int) -> Any:
+    def _one(self, one: Any) -> Any:
         fetch = _many(self.dataset)
-        return self.dataset[index] if fetch is None else fetch([index])[0]
+        return self.dataset[one] if fetch is None else fetch([one])[0]
 
 
-def _many(dataset: Any) -> Callable[[list[int]], Any] | None:
+def _many(dataset: Any) -> Callable[[list[Any]], Any] | None:
     """The dataset's own way to make many samples at once; torch's Subset has one only if what it is of has one."""
     inner = dataset
     while type(inner) is Subset:

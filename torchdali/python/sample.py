@@ -11,7 +11,8 @@ values become fields, and a batch comes out in the same form:
     strings, None and anything else                         object
 
 A list inside a sample is such a container if it holds tensors, arrays or numbers only, and as many in each sample (of
-the first ten, which must be there by index); other lists are objects.
+the first ten; of the first batch, where samples are not there by index); other lists are objects.  Mappings and
+sequences of other types are dicts and lists in this, and keep their types.
 
 Kinds may be told by the fields' names; `schema` says what is guessed, and what is a doubt.
 """
@@ -19,7 +20,6 @@ Kinds may be told by the fields' names; `schema` says what is guessed, and what 
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from ..batch import Columns, Held
+from ..containers import frame_of, is_list, remade
 from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
@@ -175,14 +176,14 @@ class _Built(NamedTuple):
 def lists_in(sample: Any, path: Path = ()) -> dict[Path, int]:
     """Find the lists inside a sample that may be containers: the path and the length of each."""
     found: dict[Path, int] = {}
-    if isinstance(sample, list) and path:
-        if not sample or not all(isinstance(value, list) or _is_data(value) for value in sample):
+    if is_list(sample) and path:
+        if not sample or not all(is_list(value) or _is_data(value) for value in sample):
             return {}
         found[path] = len(sample)
     children = _children(sample, path, frozenset(found))
     for key, child in (children or {}).items():
         inner = lists_in(child, (*path, key))
-        if isinstance(sample, list) and path and isinstance(child, list) and not inner:
+        if is_list(sample) and path and is_list(child) and not inner:
             return {}  # a list of lists is one only if each of those is
         found |= inner
     return found
@@ -213,10 +214,12 @@ def _check_parts(frame: Any, sample: Any, path: Path = ()) -> None:
     """Raise where a tuple or list has other parts than the first sample's: a key that is missing is found later."""
     if isinstance(frame, _Built):
         return
-    if isinstance(frame, (tuple, list)):
-        if not isinstance(sample, (tuple, list)) or len(sample) != len(frame):
+    if isinstance(frame, tuple) or is_list(frame):
+        if not (isinstance(sample, tuple) or is_list(sample)) or len(sample) != len(frame):
             where = f"{_spell(path)} of the sample" if path else "the sample"
-            remedy = ": give lists of one length, an array, or write collate_fn=" if path else ""
+            field = str(path[-1]) if path else ""
+            remedy = f": give lists of one length, an array, or write kinds={{{field!r}: 'object'}} or collate_fn="
+            remedy = remedy if path else ""
             raise TypeError(f"{where} must have {len(frame)} parts, as the first one has: got {sample!r:.200}{remedy}")
         for key, (part, value) in enumerate(zip(frame, sample, strict=True)):
             if not isinstance(part, str):
@@ -229,8 +232,8 @@ def _check_parts(frame: Any, sample: Any, path: Path = ()) -> None:
 
 def _children(value: Any, path: Path = ("",), opened: frozenset[Path] = frozenset()) -> dict[Any, Any] | None:
     """List the parts of a container by key; None for a value.  A list is one if it is the whole sample, or opened."""
-    if isinstance(value, list) and (not path or path in opened):
-        return dict(enumerate(value))
+    if is_list(value):
+        return dict(enumerate(value)) if not path or path in opened else None
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple) and not isinstance(value, torch.Size):
@@ -255,12 +258,8 @@ def _walk(
     if children is None:
         return fields[value] if fields is not None else leaf(path) if leaf is not None else None
     parts = {key: _walk(child, (*path, key), leaf, fields, opened) for key, child in children.items()}
-    if isinstance(value, tuple):
-        return type(value)(*parts.values()) if hasattr(value, "_fields") else tuple(parts.values())
-    if isinstance(value, list):
-        return list(parts.values())
-    if isinstance(value, Mapping):
-        return OrderedDict(parts) if isinstance(value, OrderedDict) else parts
+    if isinstance(value, (tuple, Mapping)) or is_list(value):
+        return (remade if fields is not None else frame_of)(value, parts)
     return _Built(type(value), parts)
 
 
@@ -273,7 +272,7 @@ def _make(cls: type, parts: dict[str, Any]) -> Any:
 
 def _at(sample: Any, path: Path) -> Any:
     for key in path:
-        if isinstance(sample, Mapping) or (isinstance(sample, (tuple, list)) and isinstance(key, int)):
+        if isinstance(sample, Mapping) or (isinstance(sample, Sequence) and isinstance(key, int)):
             sample = sample[key]
         else:
             sample = getattr(sample, key)

@@ -15,7 +15,7 @@ from ..distributed import Shard
 from ..fields import ALWAYS, Fields
 from ..kinds import AnyKind, Boxes, Doubt, Kind, Points, as_kind, as_kinds
 from ..options import Options
-from ..order import Endless, Epoch, Order
+from ..order import UNKNOWN, Endless, Epoch, Order
 from ..source import Failed, Source
 from ..state import Position
 from ..workers import Job, Task
@@ -71,16 +71,25 @@ class PythonSource(Source):
         """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
+    # For people
+
+    @property
+    def known_kinds(self) -> dict[str, Kind] | None:
+        return None if self._description is None else self.kinds
+
     # For a loader
 
     def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
+        if self._description is not None:
+            return
         # Those that come first, and some of all: a part of them may be lost.
-        left = range(start.samples_seen, epoch.n) or range(epoch.n)
-        spread = (
-            [left[len(left) * part // SPREAD] for part in range(1, SPREAD)] if epoch.counts is None and left else []
-        )
-        positions = [*left[:TRIES], *spread] if self._description is None else []
-        self._first = epoch.at(np.array(positions, np.int64)).indices.tolist() if positions else []
+        begin = start.samples_seen
+        first = epoch.some(begin, TRIES).indices
+        if not len(first) and begin:  # the rest of an epoch that has ended
+            begin, first = 0, epoch.some(0, TRIES).indices
+        left = range(begin, epoch.n) if epoch.counts is None and epoch.n < UNKNOWN else range(0)
+        spread = [left[len(left) * part // SPREAD] for part in range(1, SPREAD)] if left else []
+        self._first = [*first.tolist(), *epoch.at(np.array(spread, np.int64)).indices.tolist()]
 
     def bind(self, options: Options) -> Self:
         """Make a copy that reads with a loader's workers; several loaders may share one source.
@@ -157,6 +166,11 @@ class PythonSource(Source):
         return self._pools
 
     @property
+    def pids(self) -> list[int]:  # type: ignore[override]  # they come and go
+        """The loader's worker processes."""
+        return self.pools.pids
+
+    @property
     def inline(self) -> bool:  # type: ignore[override]  # it follows from the options
         """Whether samples are made in the caller's thread, whose random generators are used and put back."""
         return not self.pools.options.num_workers
@@ -177,7 +191,7 @@ class PythonSource(Source):
             Exception: of the user's code, as it is, with the sample and the worker as a note.
         """
         if self._description is None:
-            found = None if not self.endless and not len(self) else self._describe()
+            found = None if self.without_samples else self._describe()
             if found is None:
                 found = Description(NO_SAMPLE)
             kinds = found.structure.kinds
@@ -191,6 +205,11 @@ class PythonSource(Source):
     @property
     def empty(self) -> bool:
         return self.structure is NO_SAMPLE
+
+    @property
+    def without_samples(self) -> bool:
+        """Whether its length says that there is none."""
+        return not self.endless and not len(self)
 
     def _describe(self) -> Description | None:
         return self._describe_here() if self.inline else self._describe_in_workers()

@@ -23,7 +23,7 @@ def as_source(dataset: Any) -> Source:
         return dataset
     if isinstance(dataset, IterableDataset):
         return IterableSource(dataset)
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, (str, bytes)):
+    if hasattr(dataset, "__getitem__") and not isinstance(dataset, (str, bytes)):
         return PythonDataset(dataset)
     if hasattr(dataset, "next_epoch"):  # of DALI's dynamic mode
         name = type(dataset).__name__

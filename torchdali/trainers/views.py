@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import numpy as np
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
 from ..order import Epoch, Step
@@ -59,7 +58,8 @@ class EpochSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         epoch = self._loader.epoch_order()
         for start in range(0, len(self), CHUNK):
-            yield from epoch.at(np.arange(start, min(start + CHUNK, len(self)))).indices.tolist()
+            for index in epoch.some(start, CHUNK).indices.tolist():
+                yield epoch.ids.get(index, index)
 
 
 class SequentialEpochSampler(EpochSampler, SequentialSampler):

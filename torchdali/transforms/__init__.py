@@ -12,6 +12,7 @@ from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .crops import FiveCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
+from .frames import UniformTemporalSubsample
 from .function import function, traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
@@ -115,6 +116,7 @@ __all__ = [
     "Transform",
     "TrimSilence",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
     "Views",
     "function",
     "rand_augment_transform",

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import Images, together
 from ..moves import Crop, Move, Resize, Sizes, spread
 from ..rand import Key, Rand
-from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform
+from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform, in_batches
+from .frames import UniformTemporalSubsample
 from .sound import SoundStep
 from .switch import Branch, inside, switch
 
@@ -53,7 +55,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
-        elif isinstance(transform, (Filter, Convert, SoundStep)) or (
+        elif isinstance(transform, (Filter, Convert, SoundStep, UniformTemporalSubsample)) or (
             isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
         ):
             raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
@@ -80,6 +82,10 @@ class Steps(Mover):
     @property
     def on_dali(self) -> bool:
         return all(step.on_dali for step in self.steps)
+
+    @property
+    def truer_in_torch(self) -> bool:
+        return any(step.truer_in_torch for step in self.steps)
 
     @property
     def needs_sizes(self) -> bool:
@@ -141,6 +147,12 @@ class Steps(Mover):
         for k, step in enumerate(self.steps):
             image = step.transform_host(image, **part_of(params, f"{k}:"))
         return image
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        made: Images = images
+        for k, step in enumerate(self.steps):
+            made = in_batches(step, made, part_of(params, f"{k}:"))
+        return made
 
 
 def changes_size(step: Transform) -> bool:
@@ -211,6 +223,10 @@ class Rounds(Mover):
     @property
     def on_dali(self) -> bool:
         return all(branch.on_dali for branch in self.branches)
+
+    @property
+    def truer_in_torch(self) -> bool:
+        return any(branch.truer_in_torch for branch in self.branches)
 
     @property
     def needs_sizes(self) -> bool:
@@ -299,6 +315,19 @@ class Rounds(Mover):
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
         return self.turns_host(image, params, range(self.rounds))
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        """Each branch makes a batch of the samples that take it."""
+        made: list[torch.Tensor] = list(images)
+        for turn in range(self.rounds):
+            for k, branch in enumerate(self.branches):
+                rows = np.flatnonzero(params[f"{turn}"] == k + 1).tolist()
+                if rows:
+                    own = {key: values[rows] for key, values in part_of(params, f"{turn}/{k}/").items()}
+                    some = in_batches(branch, together([made[row] for row in rows]), own)
+                    for row, image in zip(rows, some, strict=True):
+                        made[row] = image
+        return together(made)
 
     def turns_host(self, image: torch.Tensor, params: dict[str, Any], turns: range) -> torch.Tensor:
         """Some rounds, in torch."""

@@ -1,6 +1,7 @@
 """Pickle what workers are set up with, as arguments of processes are: what can be shared is shared, and not copied.
 
 Locks, queues and values of multiprocessing, and large tensors, are sent as file descriptors, beside the pickled rest.
+So are large arrays, and other buffers: see `arrays`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from multiprocessing import context, reduction
 from types import MethodType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch.multiprocessing import reductions
 
+from . import arrays
 from .protocol import Codec
 
 SHARED_FROM = 1 << 20  # bytes of a tensor's storage; smaller ones are copied
@@ -45,7 +48,14 @@ def dumps(value: Any, codec: Codec | None) -> tuple[bytes, list[int]]:
     outer, collector = context.get_spawning_popen(), _Collector()
     context.set_spawning_popen(collector)  # type: ignore[arg-type]  # as for a process that starts: locks and queues refuse otherwise
     try:
-        return (_dumps_sharing(value) if codec is None else codec.dumps(value)), collector.fds
+        if codec is not None:
+            return codec.dumps(value), collector.fds
+        block = arrays.Block()
+        data = _dumps_sharing(value, block)
+        if not block.sizes:
+            return data, collector.fds
+        collector.fds.append(block.write())
+        return pickle.dumps(_Shared(data, block.sizes, len(collector.fds) - 1)), collector.fds
     except BaseException:
         for fd in collector.fds:
             os.close(fd)
@@ -59,11 +69,28 @@ def loads(data: bytes, fds: Sequence[int], codec: Codec) -> Any:
     global _received
     _received = fds
     try:
-        return codec.loads(data)
+        value = codec.loads(data)
+        if isinstance(value, _Shared):
+            value = pickle.loads(value.data, buffers=arrays.read(fds[value.number], value.sizes))
+        return value
     finally:
         _received = ()
         for fd in fds:
             os.close(fd)
+
+
+class _Shared(NamedTuple):
+    """A pickled value whose large buffers lie in shared memory.
+
+    Attributes:
+        data: the rest.
+        sizes: the buffers' sizes.
+        number: the memory, among the file descriptors that are sent.
+    """
+
+    data: bytes
+    sizes: list[int]
+    number: int
 
 
 class _Collector:
@@ -91,7 +118,7 @@ class _SentFd:
         return os.dup(_received[self.number])
 
 
-def _dumps_sharing(value: Any) -> bytes:
+def _dumps_sharing(value: Any, block: arrays.Block) -> bytes:
     import cloudpickle
 
     known = reduction.ForkingPickler(io.BytesIO()).dispatch_table
@@ -115,10 +142,12 @@ def _dumps_sharing(value: Any) -> bytes:
                         return reduced
                     except RuntimeError:
                         pass  # there is no room for shared memory: it is copied, as other values are
+            if isinstance(obj, np.ndarray) and (as_block := arrays.reduced(obj)) is not None:
+                return as_block
             return super().reducer_override(obj)
 
     file = io.BytesIO()
-    Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    Pickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback=block.take).dump(value)
     return file.getvalue()
 
 
