@@ -489,6 +489,20 @@ def view_sections(pictures: dict[str, bytes]) -> list[str]:
     return made
 
 
+def clip_sections(pictures: dict[str, bytes]) -> list[str]:
+    """A window that moves over the photograph in twelve frames."""
+    clip = np.stack([photograph()[2 * k : 2 * k + 100, 6 * k : 6 * k + 120] for k in range(12)])
+    ours = T.UniformTemporalSubsample(4)
+    (after,) = through_loader({"video": [clip]}, SEED, {"video": "video"}, transform=ours)
+    theirs = F.uniform_temporal_subsample(torch.from_numpy(clip).permute(0, 3, 1, 2), 4)
+    gap = distance(after[0], theirs)
+    figures = []
+    for title, frames in (("before", torch.from_numpy(clip).permute(0, 3, 1, 2)), ("after", after[0])):
+        pictures[f"frames-{title}.webp"] = encoded(grid(list(frames), 4))
+        figures.append(figure(f"frames-{title}", title if title == "before" else f"after; difference: {gap:.2g}"))
+    return [section("UniformTemporalSubsample", figures, f"{brief(ours)} Twelve frames, and four of them.")]
+
+
 def volume_sections(pictures: dict[str, bytes]) -> list[str]:
     """The photograph as twelve slices: its grey values above rising levels."""
     grey = photograph(120, 90).mean(2)
@@ -594,6 +608,7 @@ def make_gallery() -> tuple[str, dict[str, bytes]]:
     parts += [image_section(name, case, pictures) for name, case in image_cases().items()]
     parts += ["## Boxes and points\n", *object_sections(pictures)]
     parts += ["## Views\n", *view_sections(pictures)]
+    parts += ["## Clips\n", *clip_sections(pictures)]
     parts += ["## Volumes\n", *volume_sections(pictures)]
     parts += ["## Whole batches\n", *batch_sections(pictures)]
     sounds = (
