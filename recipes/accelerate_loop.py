@@ -58,17 +58,17 @@ class TrainConfig:
     kill_at_step: int | None = None  # die by SIGKILL after this optimizer step, to prove that resuming works
 
 
-def make_loader(split: str, data: DataConfig, seed: int, accelerator: Accelerator) -> td.DataLoader:
+def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
     """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}"),
-        batch_size=data.batch_size // accelerator.num_processes,
+        batch_size=data.batch_size // world_size,
         shuffle=split == "train",
         transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
         seed=seed,
-        device=accelerator.device,
+        device=device,
     )
 
 
@@ -103,7 +103,8 @@ def main(data: DataConfig, train: TrainConfig) -> None:
         raise ValueError(
             f"data.batch_size must be a multiple of {accelerator.num_processes} (ranks), got {data.batch_size}"
         )
-    loader, val_loader = (make_loader(split, data, train.seed, accelerator) for split in ("train", "val"))
+    place = accelerator.num_processes, accelerator.device
+    loader, val_loader = (make_loader(split, data, train.seed, *place) for split in ("train", "val"))
     per_epoch = math.ceil(len(loader) / train.accumulate)
     warmup, total = train.warmup_epochs * per_epoch, train.epochs * per_epoch
 

@@ -63,19 +63,19 @@ class TrainConfig:
     kill_at_step: int | None = None  # die by SIGKILL after this optimizer step, to prove that resuming works
 
 
-def make_loader(split: str, data: DataConfig, args: TrainingArguments) -> td.DataLoader:
+def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
     """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}", fields=("image", "label", "valid")),
-        batch_size=args.per_device_train_batch_size,
+        batch_size=data.batch_size // world_size,
         shuffle=split == "train",
         # The Trainer gathers what it evaluates, in equal shapes; "valid" marks the rows that only fill up the batch.
         pad_last=split == "val",
         transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
-        seed=args.seed,
-        device=args.device,
+        seed=seed,
+        device=device,
         output="dict",  # the Trainer needs names, and takes them only from a dict
     )
 
@@ -149,7 +149,8 @@ def main(data: DataConfig, train: TrainConfig) -> None:
         label_names=["label", "valid"],  # go to `accuracy` along with the predictions
         report_to="none",
     )
-    loader, val_loader = (make_loader(split, data, args) for split in ("train", "val"))
+    place = world_size, args.device
+    loader, val_loader = (make_loader(split, data, train.seed, *place) for split in ("train", "val"))
     torch.manual_seed(train.seed)  # the same first weights on every rank
     trainer = LoaderTrainer(
         loader,

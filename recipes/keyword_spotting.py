@@ -62,10 +62,13 @@ def start(device: str) -> torch.device:
     return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
-def make_loader(
-    split: str, classes: list[str], data: DataConfig, seed: int, world_size: int, device: torch.device
-) -> td.DataLoader:
+def classes_of(data: DataConfig) -> list[str]:
+    return sorted(folder.name for folder in Path(data.root, "train").iterdir())
+
+
+def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
     """Make the loader for "train" or "val"."""
+    classes = classes_of(data)
     training, size = split == "train", int(data.seconds * data.rate)
     augment = [T.TimeShift(0.1), T.AddNoise((15, 40), p=0.8), T.RandomTimeCrop(size)]
     masks = [T.TimeMasking(8), T.FrequencyMasking(data.n_mels // 8)]
@@ -118,13 +121,10 @@ def main(data: DataConfig, optim: OptimConfig, train: TrainConfig) -> None:
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if data.batch_size % world_size:
         raise ValueError(f"data.batch_size must be a multiple of {world_size} (ranks), got {data.batch_size}")
-    classes = sorted(folder.name for folder in Path(data.root, "train").iterdir())
-    loader, val_loader = (
-        make_loader(split, classes, data, train.seed, world_size, device) for split in ("train", "val")
-    )
+    loader, val_loader = (make_loader(split, data, train.seed, world_size, device) for split in ("train", "val"))
     total = train.epochs * len(loader)
     torch.manual_seed(train.seed)  # the same first weights on every rank
-    net = make_model(len(classes)).to(device)
+    net = make_model(len(classes_of(data))).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), optim.lr, weight_decay=optim.weight_decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
 

@@ -4,7 +4,7 @@
 
 The data are a folder of images, root/train/<class>/* and root/val/<class>/*. There are two ways to migrate. `augment`
 keeps DALI's operators: the body of the pipeline, line by line, in dynamic mode. `make_loader` without it writes
-torchvision's transforms instead. recipes/README.md has a table of everything that changes.
+torchvision's transforms instead. docs/coming-from.md has a table of everything that changes.
 """
 
 import json
@@ -101,7 +101,7 @@ def augment(sample: dict[str, Any], rand: Any, data: DataConfig, random: bool) -
     return {**sample, "image": images, "x": x, "y": y, "mirror": mirror}
 
 
-def make_loader(split: str, data: DataConfig, run: RunConfig, keep_operators: bool) -> td.DataLoader:
+def make_loader(split: str, data: DataConfig, run: RunConfig, keep_operators: bool = False) -> td.DataLoader:
     train = split == "train"
     crop = T.RandomCrop(data.image_size) if train else T.CenterCrop(data.image_size)
     flip = [T.RandomHorizontalFlip(data.flip)] if train else []

@@ -77,7 +77,7 @@ def start(device: str) -> torch.device:
 
 
 def make_loader(
-    split: str, views: int, data: DataConfig, seed: int, device: torch.device, **options: Any
+    split: str, data: DataConfig, seed: int, world_size: int, device: torch.device, views: int = 2
 ) -> td.DataLoader:
     """Make a loader of the folder "train" or "val": of views in training, else of whole images and labels."""
     blur = [T.RandomApply([T.GaussianBlur(data.blur, (0.1, 2.0))], p=0.5)] if data.blur else []
@@ -94,9 +94,12 @@ def make_loader(
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}"),
         transform=T.Views([augment] * views) if views else T.Compose(whole),
+        batch_size=data.batch_size // world_size,
+        shuffle=bool(views),
+        drop_last=bool(views),
         seed=seed,
         device=str(device),
-        **options,
+        **({} if views else {"rank": 0, "world_size": 1}),  # the first rank reads whole folders alone, to evaluate
     )
 
 
@@ -144,8 +147,7 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     if data.batch_size % world_size:
         raise ValueError(f"data.batch_size must be a multiple of {world_size} (ranks), got {data.batch_size}")
-    size = data.batch_size // world_size
-    loader = make_loader("train", 2, data, train.seed, device, batch_size=size, shuffle=True, drop_last=True)
+    loader = make_loader("train", data, train.seed, world_size, device)
     total = train.epochs * len(loader)
     torch.manual_seed(train.seed)  # the same first weights on every rank
     net: nn.Module = SimCLR(model).to(device).to(memory_format=torch.channels_last)
@@ -189,8 +191,8 @@ def main(data: DataConfig, model: ModelConfig, optim: OptimConfig, train: TrainC
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
     bar.close()
     if rank == 0:  # alone: these loaders read the whole folders
-        whole = dict(batch_size=data.batch_size, rank=0, world_size=1)
-        accuracy = evaluate(net.encoder, *(make_loader(s, 0, data, 0, device, **whole) for s in ("train", "val")))
+        whole = [make_loader(split, data, 0, 1, device, views=0) for split in ("train", "val")]
+        accuracy = evaluate(net.encoder, *whole)
         torch.save(net.state_dict(), folder / "weights.pt")
         (folder / "result.json").write_text(json.dumps({"accuracy": accuracy, "steps": step}) + "\n")
         print(f"held-out nearest-neighbour accuracy {accuracy:.4f} after {step} steps")

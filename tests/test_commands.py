@@ -27,8 +27,8 @@ from torchdali.commands.collection import Sample, collect
 from torchdali.commands.inspect import problems
 from torchdali.commands.isolated import run_isolated
 from torchdali.commands.main import COMMANDS, main
-from torchdali.commands.terminal import Progress
 from torchdali.formats.report import Entry, read_report
+from torchdali.progress import progress_bar
 from torchdali.state import VERSION
 from torchdali.testing import garble_file, make_image_folder, truncate_file
 
@@ -551,23 +551,25 @@ def test_help_fits_a_screen(capsys, monkeypatch):
     assert main(["--version"]) == 0 and td.__version__ in capsys.readouterr().out
 
 
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
+def test_progress_is_tqdm_s_bar_or_lines(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    def shown(stream: io.StringIO) -> str:
+    def shown(stream: io.StringIO, done: int = 0) -> str:
         monkeypatch.setattr(sys, "stderr", stream)
-        with Progress("check", 40) as progress:
-            for _ in range(40):
-                progress.step()
+        with progress_bar("check", 40, "samples", done=done) as bar:
+            for _ in range(40 - done):
+                bar.update()
         return stream.getvalue()
 
-    lines = shown(io.StringIO()).splitlines()
-    assert len(lines) == 10 and lines[0].startswith("check: 4 of 40 (10 %)")
-    assert "40/40" in shown(Terminal())
+    assert "40/40" in shown(Terminal()) and "check: 100%" in shown(Terminal())
+    lines = shown(io.StringIO()).split("\r")
+    assert len(lines) < 5 and "40/40" in lines[-1]  # a file of logs gets few of them
     monkeypatch.setitem(sys.modules, "tqdm", None)  # not installed
-    assert len(shown(Terminal()).splitlines()) == 10
+    lines = shown(Terminal()).splitlines()
+    assert len(lines) == 10 and lines[0].startswith("check: 4 of 40 (10 %)")
+    assert shown(io.StringIO(), done=36).splitlines()[0].startswith("check: 40 of 40 (100 %)")
 
 
 def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
@@ -576,4 +578,5 @@ def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(check, "run_isolated", interrupted)
     assert main(["check", str(folder)]) == 130
-    assert capsys.readouterr().err == "torchdali: interrupted\n"
+    err = capsys.readouterr().err
+    assert err.endswith("\ntorchdali: interrupted\n") and "Traceback" not in err

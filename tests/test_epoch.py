@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 import torchdali as td
 from torchdali.datasets import MapDataset
@@ -148,3 +150,27 @@ def test_the_callers_generators_are_left_alone():
     for name in ("dataset", "columns"):
         epochs_of(load(DATASETS[name]()))
     assert torch.equal(torch.rand(()), expected)
+
+
+class Counting(IterableDataset):
+    """Counts its epoch in shared memory by differences, as Hugging Face's iterables do; slowly."""
+
+    def __init__(self):
+        self._epoch = torch.tensor(0).share_memory_()
+
+    def set_epoch(self, epoch):
+        missing = epoch - int(self._epoch)
+        time.sleep(0.2)  # meanwhile the other worker does the same
+        self._epoch += missing
+
+    def __iter__(self):
+        yield from [int(self._epoch)] * 4
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_workers_that_share_a_counter_of_epochs_count_each_epoch_once(context):
+    with td.DataLoader(
+        Counting(), 2, num_workers=2, persistent_workers=True, multiprocessing_context=context, device="cpu"
+    ) as loader:
+        assert [[batch.tolist() for batch in loader] for _ in range(3)] == [[[n, n]] * 2 for n in range(3)]

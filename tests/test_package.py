@@ -21,12 +21,12 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks progress kinds ragged containers batch columns fields fingerprint signature",
+    "values": "errors checks summary progress kinds ragged containers batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches ids foreign ahead drawn",
     "DALI and Pillow": "_dali pillow",
-    "source": "batch_function options source samples collate buffers threads prefetch watchdog listeners",
+    "source": "clock batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.* schema",
     "workers": "workers.*",
     "sources": "datasets.* samplers.* readers.* python.*",
@@ -35,8 +35,8 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "registered attribute forming iterator loader",
-    "tools": "interop.* packing lightning configs testing",
+    "loader": "registered attribute forming stats iterator loader",
+    "tools": "interop.* showing.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",
 }

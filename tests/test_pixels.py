@@ -322,15 +322,6 @@ def test_grey_images_leave_with_one_channel():
                 torch.testing.assert_close(image, (grey / 255 - 0.5) / 0.25, rtol=0, atol=1e-5 if not last else 0.02)
 
 
-@pytest.mark.parametrize("transform", [T.GaussianNoise(), T.RandomErasing(value="random")], ids=repr)
-def test_noise_has_a_form_on_the_cpu_only(transform):
-    from torchdali.engine.plan import Plan
-    from torchdali.kinds import Image as ImageKind
-
-    with pytest.raises(ValueError, match="has only a CPU form and can't run on a GPU"):
-        Plan(transform, {"image": ImageKind()}, "cuda", lambda name: True)
-
-
 @pytest.mark.parametrize("first", [[T.ToDtype(torch.float32, scale=True)], [T.Normalize([0.5], [0.5])]])
 def test_what_needs_bytes(first):
     arrays = [np.zeros((8, 8, 3), np.uint8)] * 2

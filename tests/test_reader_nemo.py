@@ -7,11 +7,14 @@ import os
 import zlib
 
 import numpy as np
+import nvidia.dali.experimental.dynamic as ndd
 import pytest
 import soundfile
 import torch
 
 import torchdali as td
+from torchdali import kinds
+from torchdali import transforms as T
 from torchdali.readers.nemo import NemoAsr
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, truncate_file
 
@@ -85,11 +88,15 @@ def rows(batch) -> list[tuple]:
             )
         else:
             columns.append([row.numpy() if isinstance(row, torch.Tensor) else row for row in value])
+    columns[0] = [sound[0] if len(sound) == 1 else sound for sound in columns[0]]  # [1, n]
     return list(zip(*columns, strict=True))
 
 
 def test_audio_rate_and_text(make):
-    for samples in (read(make()), [tuple(np.asarray(v) if torch.is_tensor(v) else v for v in s) for s in make()]):
+    for samples in (
+        read(make()),
+        [tuple(np.asarray(v).squeeze() if torch.is_tensor(v) else v for v in s) for s in make()],
+    ):
         assert len(samples) == N
         for i, (sound, rate, words) in enumerate(samples):
             assert sound.dtype == np.float32 and sound.shape == (500 + 70 * i,)
@@ -128,7 +135,28 @@ def test_resampled_and_stereo(make, folder, tmp_path):
     entry = {"audio_filepath": os.fspath(tmp_path / "stereo.wav"), "text": "two"}
     (mixed,), (apart,) = read(make([entry])), read(make([entry], downmix=False))
     np.testing.assert_allclose(mixed[0], both.mean(1), atol=1e-4)
-    np.testing.assert_allclose(apart[0], both, atol=1e-4)
+    np.testing.assert_allclose(apart[0], both.T, atol=1e-4)
+
+
+def test_transforms_of_sound_act_on_it(make, lines):
+    """Its kind knows the rate that it was resampled to."""
+    reader = make(sample_rate=8000.0, read_text=False, read_sample_rate=False)
+    assert reader.kinds == {"audio": kinds.Audio(rate=8000)} and make().kinds["audio"] == kinds.Audio()
+    steps = T.Compose([T.CenterTimeCrop(256), T.MelSpectrogram(8000, n_fft=64, n_mels=8)])
+    cropped = [
+        sound for (batch,) in td.DataLoader(reader, 4, device="cpu", transform=T.CenterTimeCrop(256)) for sound in batch
+    ]
+    assert all(sound.shape == (1, 256) for sound in cropped) and len(cropped) == N
+    (first, *_) = read(make(lines[:1], sample_rate=8000.0))
+    start = (len(first[0]) - 256 + 1) // 2
+    np.testing.assert_array_equal(cropped[0][0], first[0][start : start + 256])
+    for (batch,) in td.DataLoader(reader, 4, device="cpu", transform=steps):
+        assert batch.shape[1:3] == (1, 8)
+    with pytest.raises(ValueError, match="is for sound of another rate than 'audio', which has 8000"):
+        td.DataLoader(reader, 4, device="cpu", transform=T.MelSpectrogram(16000))
+    plain = make(kinds={"audio": "array"}, read_text=False, read_sample_rate=False)
+    assert [len(sound.shape) for (sound,) in plain] == [1] * N
+    assert make(downmix=True, dtype=ndd.int16).kinds["audio"] == kinds.Array()
 
 
 def test_ogg(make, tmp_path):

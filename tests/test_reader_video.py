@@ -12,6 +12,8 @@ import torch
 from astropy.io import fits
 
 import torchdali as td
+from torchdali import kinds
+from torchdali import transforms as T
 from torchdali.formats.fits import count_hdus
 from torchdali.readers.fits import Fits
 from torchdali.readers.video import ExperimentalVideo, Video, VideoResize
@@ -90,15 +92,12 @@ def read(reader, **options) -> list[tuple]:
 def rows(batch) -> list[tuple]:
     columns = []
     for value in batch:
-        if isinstance(value, td.Padded):
-            columns.append(
-                [
-                    row[tuple(slice(0, n) for n in size)].cpu().numpy()
-                    for row, size in zip(value.data, value.sizes.tolist(), strict=True)
-                ]
-            )
-        else:
-            columns.append([row.cpu().numpy() for row in value])
+        data = value.data if isinstance(value, td.Padded) else value
+        sizes = value.sizes.tolist() if isinstance(value, td.Padded) else [()] * len(data)
+        if data.ndim == 5:  # [N, F, C, H, W]
+            data = data.movedim(2, -1)
+            sizes = [(data.shape[1], *size) for size in sizes if size] or sizes
+        columns.append([row[tuple(map(slice, size))].cpu().numpy() for row, size in zip(data, sizes, strict=True)])
     return list(zip(*columns, strict=True))
 
 
@@ -163,8 +162,29 @@ def test_sizes_that_differ_are_padded(make, tmp_path, videos):
     write(tmp_path / "wide.webm", 4, size=(80, 40))
     reader = make(filenames=[tmp_path / "wide.webm", videos / "b.mkv"])
     (batch,) = td.DataLoader(reader, batch_size=4, device="cpu")
+    assert batch[0].data.shape == (4, 4, 3, 48, 80)
+    assert batch[0].sizes.tolist() == [[40, 80]] + [[48, 64]] * 3
+    plain = make(filenames=[tmp_path / "wide.webm", videos / "b.mkv"], kinds={"video": "array"})
+    (batch,) = td.DataLoader(plain, batch_size=4, device="cpu")
     assert batch[0].data.shape == (4, 4, 48, 80, 3)
     assert batch[0].sizes.tolist() == [[4, 40, 80, 3]] + [[4, 48, 64, 3]] * 3
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+def test_transforms_move_clips(make, engine):
+    """All frames of a clip alike."""
+    assert make(labels=LABELS).kinds["video"] == kinds.Video("FHWC")
+    (whole,) = [batch[0].data for batch in td.DataLoader(make(), N, device="cpu")]
+    transform = T.Compose([T.UniformTemporalSubsample(2), T.RandomHorizontalFlip(1.0), T.CenterCrop((20, 30))])
+    ((moved,),) = td.DataLoader(make(), N, device="cpu", engine=engine, transform=transform)
+    assert torch.equal(moved, whole[:, [0, 3], :, 14:34, 17:47].flip(-1))
+
+
+def test_resumes_exactly_with_a_transform(make):
+    transform = T.Compose([T.RandomResizedCrop(16), T.ColorJitter(0.3)])
+    assert_resumes_exactly(
+        lambda **changes: td.DataLoader(make(shuffle="window"), 4, transform=transform, device="cpu", **changes)
+    )
 
 
 def test_folders(videos, tmp_path):

@@ -173,6 +173,7 @@ ON_CPU = {
     "image_classification": [*SMALL, "--data.root={digits}", "--train.output={out}", "--train.device=cpu"],
     "accelerate_loop": [*SMALL, "--data.root={digits}", "--train.output={out}", "--train.device=cpu"],
     "hf_trainer": [*SMALL, "--data.root={digits}", "--train.output={out}", "--train.device=cpu"],
+    "ray_train": [*SMALL, "--data.root={digits}", "--train.output={out}", "--train.gpu=false", "--train.workers=0"],
     "lightning_module": [
         *SMALL, "--data.train.init_args.root={digits}/train", "--data.val.init_args.root={digits}/val",
         "--output={out}", "--trainer.accelerator=cpu", "--trainer.devices=1", "--trainer.strategy=auto",
@@ -207,6 +208,7 @@ IMPORTS = {
     "detection": ["pycocotools.cocoeval"],
     "hf_trainer": ["accelerate", "transformers.trainer"],
     "lightning_module": ["torchdali.lightning"],
+    "ray_train": ["ray.train.torch"],
 }
 
 

@@ -252,7 +252,7 @@ def test_samples_are_collated_as_torch_does_it(kind: str) -> None:
 
 
 def test_the_migration_guide_lists_what_is_otherwise_on_purpose() -> None:
-    guide = (ROOT / "recipes" / "README.md").read_text()
+    guide = (ROOT / "docs" / "coming-from.md").read_text()
     assert [line[2:].partition(":")[0] for line in guide.splitlines() if line.startswith("- ")] == list(ON_PURPOSE)
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchdali import storage
+from torchdali import kinds, storage
 from torchdali.fingerprint import below_common_folder
 from torchdali.formats import parts
 from torchdali.formats.cache import cached_index
@@ -489,9 +489,12 @@ def test_components(ext, kind, data, value):
 
 
 def test_components_of_bytes():
-    for ext, kind in [("jpg", "encoded"), ("left.PNG", "encoded"), ("pickle", "array"), ("flac", "array")]:
+    for ext, kind in [("jpg", "encoded"), ("left.PNG", "encoded"), ("pickle", "array"), ("flac", "encoded")]:
         part = parts.component(ext)
         assert part.kind == kind and part.convert(as_array(b"ab")).tolist() == [97, 98]
+    assert parts.component("a.wav").of_field == kinds.Audio(encoded=True)
+    assert parts.component("MP4").of_field == kinds.Video(encoded=True) and parts.component("jpg").of_field.encoded
+    assert parts.component_as("mp4", "array").kind == "array"
     assert parts.component_as("pyd", "object").convert(as_array(b"ab")) == b"ab"
     assert parts.component_as("count", "number").convert(as_array(b"12")) == 12
     assert parts.component_as("jpg", "array").kind == "array"

@@ -94,8 +94,10 @@ IN_TEST_MOVERS = {
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images
     *("SanitizeBoundingBoxes", "SanitizeKeyPoints"),
     *("FiveCrop", "TenCrop"),  # give several images
+    "RandomSizeCrop",
     *("CenterCrop3d", "RandomCrop3d", "RandomDepthFlip"),  # move volumes
 }
+IN_TEST_VIDEO = {"UniformTemporalSubsample"}
 IN_TEST_SOUNDS = {
     *("AddNoise", "CenterTimeCrop", "RandomTimeCrop", "SoundStep", "TimeShift", "TrimSilence"),
     *("FrequencyMasking", "MFCC", "MelSpectrogram", "Spectrogram", "TimeMasking", "ToDecibels"),
@@ -179,7 +181,7 @@ def draw(height, width, channels=3, seed=0):
 
 
 def test_every_export_has_its_examples():
-    assert set(EXAMPLES) | NO_TRANSFORMS | IN_TEST_MOVERS | IN_TEST_SOUNDS == set(T.__all__)
+    assert set(EXAMPLES) | NO_TRANSFORMS | IN_TEST_MOVERS | IN_TEST_SOUNDS | IN_TEST_VIDEO == set(T.__all__)
     for name, several in EXAMPLES.items():
         assert several and all(type(case) is getattr(T, name) for case in several)
 
@@ -348,8 +350,12 @@ def test_a_padding_of_the_host(make):
     assert_same_stream(*(lambda engine=engine: make(transform, engine=engine) for engine in ("eager", "pipeline")))
     with pytest.raises(ValueError, match=r"RandomCrop\(.*'reflect'\) has only a CPU form and can't run before a fu"):
         make(T.Compose([transform, through]))
-    with pytest.raises(ValueError, match="has only a CPU form and can't run on a GPU"):
-        Plan(transform, {"image": "encoded"}, "cuda", lambda name: False)
+    plan = Plan(T.Compose([T.Resize(70), transform]), {"image": "encoded"}, "cuda", lambda name: False)
+    assert plan.split == 2  # on a GPU too torch takes over
+    with pytest.raises(
+        ValueError, match=r"RandomCrop\(.*'reflect'\) has only a form in torch, and can't run before Inv"
+    ):
+        Plan(T.Compose([transform, Invert()]), {"image": "encoded"}, "cuda", lambda name: False)
 
 
 def plain(sample, rand):

@@ -357,7 +357,8 @@ def test_a_class_is_no_batch_transform():
 
 
 def test_files_that_are_not_decoded_are_refused(tmp_path):
-    path = tmp_path / "a.mp4"
-    path.write_bytes(b"a clip")
-    with pytest.raises(ValueError, match=r"'clip' holds files of the kind video, .* write td\.VideoClips"):
-        td.DataLoader(td.FileDataset({"clip": [path]}), batch_size=1)
+    path = tmp_path / "a.nii"
+    path.write_bytes(b"a volume")
+    dataset = td.FileDataset({"scan": [path]}, kinds={"scan": "volume"})
+    with pytest.raises(ValueError, match=r"'scan' holds files of the kind volume, .* write \.npy files"):
+        td.DataLoader(dataset, batch_size=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torchvision.transforms import v2
 
 import torchdali as td
+from torchdali import kinds
 from torchdali import transforms as T
 from torchdali.formats import clips
 from torchdali.formats.clips import index_video, read_frames
@@ -194,3 +197,88 @@ def test_what_can_not_be_read(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ImportError, match=r"video files are read by PyAV: pip install torchdali\[video\]"):
         td.VideoClips(files, 2)
+
+
+# Files of videos, whole or from their beginning
+
+
+def test_video_files_through_other_datasets(files, tmp_path):
+    """FileDataset and TarDataset decode them with the code of VideoClips; transforms move clips."""
+    paths = [files[0], files[2], files[1]]
+    told = {"video": kinds.Video(frames=4, stride=2)}
+    of_files = td.FileDataset({"video": paths}, labels=range(3), kinds=told)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i, path in enumerate(paths):
+            tar.add(path, f"{i}.mp4")
+    of_tar = td.TarDataset(tmp_path / "a.tar", ["mp4"], ["video"], kinds=told)
+    whole = [decoded(path)[:7:2] for path in paths]
+    for dataset in (of_files, of_tar):
+        np.testing.assert_array_equal(dataset[1][0], whole[1])
+        (batch,) = td.DataLoader(dataset, 3, device="cpu", uniform=["video"])
+        assert batch[0].shape == (3, 4, 3, 48, 64) and batch[0].dtype == torch.uint8
+        np.testing.assert_array_equal(batch[0].permute(0, 1, 3, 4, 2), np.stack(whole))
+    assert td.TarDataset(tmp_path / "a.tar", ["mp4"]).kinds == {"mp4": kinds.Video(encoded=True)}
+
+    def make(**changes: Any) -> td.DataLoader:
+        transform = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
+        return td.DataLoader(of_files, **{"batch_size": 2, "shuffle": True, "transform": transform, **changes})
+
+    assert_resumes_exactly(lambda **changes: make(device="cpu", **changes))
+    alike = [lambda engine=engine: make(device="cpu", engine=engine) for engine in ("eager", "pipeline", "debug")]
+    assert_same_stream(*alike)
+
+
+def test_what_is_wrong_with_video_files(files, tmp_path):
+    short = td.FileDataset({"video": files}, kinds={"video": kinds.Video(frames=5)})
+    with pytest.raises(td.BadSampleError, match=r"3\.mp4\): a clip of 5 frames with stride=1 .* the file has 3 frames"):
+        list(td.DataLoader(short, 4, device="cpu"))
+    with pytest.raises(ValueError, match="its frames are 48 x 64, and max_pixels=1000"):
+        list(td.DataLoader(short, 4, device="cpu", max_pixels=1000))
+    text = tmp_path / "text.mp4"
+    text.write_text("no video")
+    with pytest.raises(td.BadSampleError, match="a video file was expected"):
+        list(td.DataLoader(td.FileDataset({"video": [files[0], text]}), 1, device="cpu"))
+    several = td.FileDataset({"video": files})
+    with pytest.raises(td.FieldTypeError, match=r"must be 25 frames, as in sample 0, got 9 in sample 1: write Uniform"):
+        list(td.DataLoader(several, 4, device="cpu"))
+    for wrong in ({"frames": 0}, {"stride": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least 1, got 0"):
+            kinds.Video(**wrong)
+
+
+def look(sample, rand):
+    return sample
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+def test_frames_are_chosen_as_by_torchvision(files, engine):
+    """Of whole files that differ in length, beside other transforms, and before functions."""
+    dataset = td.FileDataset({"video": files}, labels=range(4))
+    flip = T.RandomHorizontalFlip(1.0)
+    six = T.UniformTemporalSubsample(6)
+    for steps in ([six], [six, flip], [flip, six, look]):
+        ((videos, _),) = td.DataLoader(
+            dataset, 4, device="cpu", engine=engine if look not in steps else "auto", transform=T.Compose(steps)
+        )
+        assert (videos.data if isinstance(videos, td.Padded) else videos).shape == (4, 6, 3, 48, 64)
+        for clip, path in zip(videos.data, files, strict=True):
+            whole = torch.from_numpy(decoded(path)).permute(0, 3, 1, 2)
+            expected = v2.functional.uniform_temporal_subsample(whole, 6)
+            assert torch.equal(clip, expected if flip not in steps else expected.flip(-1))
+    for numbers in ((1, 1), (5, 2), (16, 300), (7, 30), (64, 63)):
+        expected = v2.functional.uniform_temporal_subsample(torch.arange(numbers[1])[:, None, None, None], numbers[0])
+        np.testing.assert_array_equal(T.UniformTemporalSubsample(numbers[0]).chosen(numbers[1]), expected.flatten())
+
+
+def test_where_frames_can_not_be_chosen(files):
+    step = T.UniformTemporalSubsample(2)
+    dataset = td.FileDataset({"video": files})
+    for transform in (T.Compose([look, step]), T.Views([[step], [step]])):
+        with pytest.raises(ValueError, match=r"UniformTemporalSubsample\(num_samples=2\) must come before functions"):
+            td.DataLoader(dataset, 4, device="cpu", transform=transform)
+    with pytest.raises(ValueError, match="UniformTemporalSubsample acts on video, and the dataset has none"):
+        td.DataLoader(td.InMemoryDataset(image=np.zeros((4, 8, 8, 3), np.uint8)), 4, transform=step, device="cpu")
+    with pytest.raises(TypeError, match="acts on more: put it outside"):
+        T.RandomApply([step])
+    with pytest.raises(ValueError, match="num_samples must be a positive integer, got 0"):
+        T.UniformTemporalSubsample(0)

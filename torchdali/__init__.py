@@ -51,6 +51,7 @@ from .samplers import (
     RepeatedAugmentationSampler,
     WeightedSampler,
 )
+from .showing import show
 
 __version__ = "0.1.0"
 
@@ -104,5 +105,6 @@ __all__ = [
     "kinds",
     "pack",
     "readers",
+    "show",
     "transforms",
 ]

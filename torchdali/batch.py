@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from .containers import remade
+from .summary import Summary, never_raises
 
 Held = Literal["encoded", "image", "array", "number", "object"]
 """How a column holds a field's values; what they mean is the field's kind (`kinds.Kind`).
@@ -114,12 +115,25 @@ class Padded(NamedTuple):
         """Give the samples, each of its true size: views of `data`."""
         return unpadded(self.data, self.sizes.tolist())
 
+    @never_raises
     def __repr__(self) -> str:
-        shape, dtype = list(self.data.shape), str(self.data.dtype).removeprefix("torch.")
-        sizes = self.sizes.tolist()
-        low, high = ([f(column) for column in zip(*sizes, strict=True)] for f in (min, max))
-        span = f"{low} to {high}" if low != high else f"all {low}"
-        return f"Padded({shape} {dtype} on {self.data.device}, sizes {span})"
+        if not isinstance(self.data, torch.Tensor):  # such as the specs of a tree of tensors
+            return f"Padded(data={self.data!r}, sizes={self.sizes!r})"
+        facts = self._facts()
+        return f"Padded({facts['shape']} {facts['dtype']} on {facts['device']}, sizes {facts['sizes']})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        return Summary("Padded", self._facts()).html()
+
+    def _facts(self) -> dict[str, str]:
+        low, high = ([f(column) for column in zip(*self.sizes.tolist(), strict=True)] for f in (min, max))
+        return {
+            "shape": str(list(self.data.shape)),
+            "dtype": str(self.data.dtype).removeprefix("torch."),
+            "device": str(self.data.device),
+            "sizes": f"{low} to {high}" if low != high else f"all {low}",
+        }
 
     @property
     def mask(self) -> torch.Tensor:

@@ -37,6 +37,10 @@ class Pool:
         weakref.finalize(lease, self._give, base).atexit = False
         return torch.from_numpy(lease).view(dtype).view(*shape)
 
+    def rest(self) -> bool:
+        """Keep the free buffers for another pass; those that are lent come back when their batches are gone."""
+        return True
+
     def _take(self, size: int) -> NDArray[np.uint8]:
         with self._lock:
             fitting = [i for i, base in enumerate(self._free) if size <= len(base) <= 2 * size + 4096]

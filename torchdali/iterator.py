@@ -12,12 +12,14 @@ from typing import Any, NoReturn
 import torch
 
 from .batch import BadSample, Collated, map_leaves
+from .clock import COPY, FORM, START, STEP, WAIT, Clock, Recorder, count, give_back, switch, take_over
 from .engine.run import Run
 from .engine.work import Work
 from .errors import TooManyBadSamplesError, forget_frames, interruption, let_through
 from .forming import Forming
 from .order import Step
 from .state import Position
+from .summary import how_many
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
 
 LAST = 5  # bad samples in the error of too many
@@ -110,10 +112,14 @@ class LoaderIterator:
     Args:
         begin: begins the pass, at the first `next`; where its samples could not be made, it begins it again at a place.
         length: counts the batches of a whole epoch.
+        recorder: of the loader's clocks.
     """
 
-    def __init__(self, begin: Callable[[Position | None], OpenPass], length: Callable[[], int]) -> None:
-        self._begin, self._length = begin, length
+    def __init__(
+        self, begin: Callable[[Position | None], OpenPass], length: Callable[[], int], recorder: Recorder
+    ) -> None:
+        self._begin, self._length, self._recorder = begin, length, recorder
+        self._clock: Clock | None = None
         self._pass: OpenPass | None = None
         self._ended = False
         self._told: ToldPass | None = None
@@ -131,7 +137,14 @@ class LoaderIterator:
         """Batches of a whole epoch, as the loader's."""
         return self._length()
 
+    def __repr__(self) -> str:
+        if self._ended or self._pass is None:
+            return f"<a pass that has {'ended' if self._ended else 'not begun'}>"
+        return f"<a pass over epoch {self._position.epoch}, after {how_many(self._position.samples_seen, 'sample')}>"
+
     def __next__(self) -> Any:
+        first = self._pass is None
+        before = take_over(self._clock or self._begin_clock(), START if first else WAIT, hold=first)
         try:
             return self._next()
         except Exception as error:
@@ -141,11 +154,18 @@ class LoaderIterator:
             while error.__traceback__ and error.__traceback__.tb_frame.f_globals is globals():
                 error.__traceback__ = error.__traceback__.tb_next
             caught = error
+        finally:
+            give_back(before, STEP)
         del self
         try:
             raise caught
         finally:
             del caught  # the error would hold this frame, and this frame the error
+
+    def _begin_clock(self) -> Clock:
+        self._clock = clock = self._recorder.begin("caller")
+        weakref.finalize(self, self._recorder.end, clock).atexit = False
+        return clock
 
     def _next(self) -> Any:
         if self._ended:
@@ -174,6 +194,7 @@ class LoaderIterator:
             self._end()
             opened.move(self._position._replace(finished=True, snapshot=opened.run.end))
             raise
+        switch(FORM)
         opened.bad_samples.extend(work.bad)
         self._count_bad(opened, work.bad)
         end = work.step.end._replace(snapshot=work.snapshot)
@@ -186,14 +207,18 @@ class LoaderIterator:
             raise error
         batch, work.batch = work.batch, {}  # the stages still know the work, and shall not keep its batch
         if opened.pin and not opened.form.calls:
+            switch(COPY)
             batch = _mapped(batch, _pinned)
+            switch(FORM)
         _hand_over(batch)
         marked = "valid" in batch
         try:
             # Before the loader's position moves: where a function of the user raises, the batch was not handed over.
             formed = opened.form(batch, work)
             if opened.pin and opened.form.calls:
+                switch(COPY)
                 formed = map_leaves(formed, _pinned)
+                switch(FORM)
             if opened.state is not None:
                 self._put_state(formed, opened.state(end))
         except Exception as error:
@@ -202,6 +227,7 @@ class LoaderIterator:
             raise
         self._position = end
         opened.move(end)
+        self._count(work)
         if self._told is not None:
             last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step
             unmarked = not marked and not work.valid.all()
@@ -210,6 +236,13 @@ class LoaderIterator:
         for text in work.warnings:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         return formed
+
+    @staticmethod
+    def _count(work: Any) -> None:
+        count("batches")
+        count("samples", len(work))
+        for bad in work.bad:
+            count("skipped" if bad.substitute is None else "substitutes")
 
     @staticmethod
     def _put_state(formed: Any, state: dict[str, Any]) -> None:
@@ -247,6 +280,7 @@ class LoaderIterator:
         if self._pass is None:
             self._pass = self._begin(self._again)
             self._position, self._again = self._pass.start, None
+            count("passes")
             self._finalizer = weakref.finalize(self, self._pass.run.close)
             self._told = self._told or tell_pass()
         return self._pass
@@ -267,6 +301,8 @@ class LoaderIterator:
 
     def _end(self) -> None:
         self._ended = True
+        if self._clock is not None:
+            self._recorder.end(self._clock)
         tell_end(self._told)
         self._close()
 

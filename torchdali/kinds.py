@@ -60,6 +60,9 @@ class Kind:
 
     holds: ClassVar[Held] = "array"
 
+    shape: ClassVar[str] = "..."
+    """The dimensions of a sample's tensor, as they leave."""
+
     @property
     def held(self) -> Held:
         """How a column holds the values."""
@@ -92,6 +95,7 @@ class Image(Kind):
     holds: ClassVar[Held] = "image"
     spatial: ClassVar[bool] = True
     pixels: ClassVar[bool] = True
+    shape: ClassVar[str] = "C, H, W"
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, (None, "CHW", "HWC"))
@@ -113,6 +117,7 @@ class Mask(Kind):
     fill: int = 0
 
     spatial: ClassVar[bool] = True
+    shape: ClassVar[str] = "H, W"
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,7 @@ class Boxes(Kind):
     normalized: bool = False
 
     spatial: ClassVar[bool] = True
+    shape: ClassVar[str] = "M, 4"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", str(getattr(self.format, "value", self.format)).lower())
@@ -147,6 +153,7 @@ class Points(Kind):
     swap: tuple[tuple[int, int], ...] = ()
 
     spatial: ClassVar[bool] = True
+    shape: ClassVar[str] = "M, ..."
 
 
 @dataclass(frozen=True)
@@ -155,6 +162,7 @@ class Polygons(Kind):
 
     holds: ClassVar[Held] = "object"
     spatial: ClassVar[bool] = True
+    shape: ClassVar[str] = "K, H, W"
 
 
 @dataclass(frozen=True)
@@ -163,15 +171,24 @@ class Video(Kind):
 
     Args:
         layout: of the values: "FCHW" or "FHWC"; None: tensors are FCHW, and arrays FHWC.
+        frames: of video files: the number of frames to decode, from the first one on; None: all.  A file that has
+            fewer is a bad sample.
+        stride: of video files: every stride-th frame.
     """
 
     layout: Literal["FCHW", "FHWC"] | None = None
+    frames: int | None = None
+    stride: int = 1
 
     spatial: ClassVar[bool] = True
     pixels: ClassVar[bool] = True
+    shape: ClassVar[str] = "F, C, H, W"
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, (None, "FCHW", "FHWC"))
+        if self.frames is not None:
+            integer("frames", self.frames, 1)
+        integer("stride", self.stride, 1)
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,7 @@ class Volume(Kind):
     fill: float = 0
 
     spatial: ClassVar[bool] = True
+    shape: ClassVar[str] = "D, H, W"
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, ("DHW", "CDHW"))
@@ -204,6 +222,8 @@ class Audio(Kind):
     rate: int | None = None
     channels: int | None = None
 
+    shape: ClassVar[str] = "C, samples"
+
     def __post_init__(self) -> None:
         for name, value in {"rate": self.rate, "channels": self.channels}.items():
             if value is not None:
@@ -220,6 +240,7 @@ class Number(Kind):
     """One number."""
 
     holds: ClassVar[Held] = "number"
+    shape: ClassVar[str] = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +248,7 @@ class Object(Kind):
     """Anything else: it reaches the caller as it is."""
 
     holds: ClassVar[Held] = "object"
+    shape: ClassVar[str] = ""
 
 
 class Doubt(NamedTuple):

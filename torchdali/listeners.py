@@ -7,6 +7,9 @@ from contextlib import suppress
 from typing import Any
 from weakref import ref
 
+import torch
+from torch.utils.data import get_worker_info
+
 from .seeding import preserved, seed_all
 
 # By id, with the dataset itself: several loaders may read one dataset in turn.
@@ -22,6 +25,8 @@ class Listeners:
 
     def __init__(self, dataset: Any) -> None:
         self._listeners = list({id(one): one for one in _listeners(dataset)}.values())
+        for listener in self._listeners:
+            own_epoch(listener)
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
@@ -41,6 +46,19 @@ class Listeners:
                     listener.set_epoch(key % 2**32)
                 with suppress(TypeError):  # there are no weak references to it: it is told each time
                     _told[id(listener)] = ref(listener), seed, key
+
+
+def own_epoch(listener: Any) -> None:
+    """In a worker, give a dataset a counter of epochs of its own, where its copies share one in shared memory.
+
+    Each worker tells its copy the epoch.  Hugging Face's count by `self._epoch += epoch - self._epoch`, and two workers
+    that do so at once count twice.
+    """
+    if get_worker_info() is None:
+        return
+    for name, value in list(getattr(listener, "__dict__", {}).items()):
+        if "epoch" in name and isinstance(value, torch.Tensor) and value.is_shared():  # type: ignore[no-untyped-call]
+            setattr(listener, name, value.clone())
 
 
 def _knows(listener: Any, seed: int, key: int) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from . import distributed
@@ -18,22 +22,26 @@ from .attribute import Attribute, fixed
 from .batch import BadSample
 from .batch_function import BatchFunction
 from .checks import integer, spell_out
+from .clock import Recorder
 from .collate import as_dict
 from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
-from .errors import StateMismatchError, leave_frame, let_through
+from .engine.shelf import Shelf
+from .errors import StateMismatchError, first_line, leave_frame, let_through
 from .forming import Forming
 from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
-from .options import Engine, OnBadSample, Options, Output
-from .order import Batching, Epoch, Order, Sequential, Shuffled, Step
+from .options import Engine, OnBadSample, Options, Output, Stream
+from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
 from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
+from .stats import Setting, Stats, make_stats, write_trace
+from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import trainer_asks
 from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
 from .trainers.overfitting import Overfitting, overfitting_trainer
@@ -101,6 +109,12 @@ class DataLoader(TakenByFabric):
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
+        stream: the CUDA stream on which the loader works: "private", one of its own; "current", the one that is current
+            where a pass begins (DALI's `set_current_stream`); or a `torch.cuda.Stream` of the loader's GPU.  Batches
+            may be used at once on any stream.  On a stream of yours each batch waits, on the host, for all that you
+            have queued there before, and for the batch itself: DALI's decoders write at once to memory that the stream
+            may still use.  So training and loading take turns, and the CPU can't run ahead; write it only where
+            everything has to be on one stream, and leave other DALI operators off it.  The CPU has no streams.
         memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
             torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
@@ -167,6 +181,7 @@ class DataLoader(TakenByFabric):
         kinds: Mapping[str, AnyKind] | None = None,
         with_state: bool = False,
         memory_format: torch.memory_format | None = None,
+        stream: Stream = "private",
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -208,6 +223,7 @@ class DataLoader(TakenByFabric):
             kinds=kinds,
             with_state=with_state,
             memory_format=memory_format,
+            stream=stream,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -231,7 +247,9 @@ class DataLoader(TakenByFabric):
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
+        self._shelf: Shelf | None = None
         self._registered = Registered()
+        self._recorder = Recorder()
         self.transform = transform
         self.batch_transform = batch_transform
 
@@ -328,6 +346,8 @@ class DataLoader(TakenByFabric):
             except BaseException:
                 self._transform, self._plan = before
                 raise
+        if self._plan is not before[1]:
+            self._clear_shelf()
 
     @property
     def batch_transform(self) -> Callable[..., Any] | None:
@@ -414,7 +434,7 @@ class DataLoader(TakenByFabric):
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin, self.__len__)
+        return LoaderIterator(self._begin, self.__len__, self._recorder)
 
     # State
 
@@ -487,6 +507,44 @@ class DataLoader(TakenByFabric):
         at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
         self._progress.load(to._replace(samples_seen=at))
 
+    def rows_ahead(self, count: int) -> Rows:
+        """Give this rank's next samples, at most `count` of them, and fewer where the epoch ends."""
+        now, batching = self._progress.current, self._batching(self._shard())
+        found = [Rows(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
+        for step in self._order.epoch(self.seed, now).steps(now, batching) if len(self._order) else ():
+            found.append(step.rows)
+            if sum(len(rows.indices) for rows in found) >= count:
+                break
+        return Rows(*(np.concatenate(parts)[:count] for parts in zip(*found, strict=True)))
+
+    def beside(self, **options: Any) -> DataLoader:
+        """Make another loader of the same stream, at the same place; this one does not move with it, nor the reverse.
+
+        It is alone with its rank's share: ranks are not compared.  An iterable that is read in this process is copied.
+
+        Args:
+            options: those of a `DataLoader` that differ, such as `prefetch_factor`.
+
+        Raises:
+            TypeError: the iterable can't be copied.
+        """
+        shard, dataset = self._shard(), self._dataset
+        if self.source.endless and self.source.inline:
+            try:
+                dataset = copy.deepcopy(dataset)
+            except Exception as error:
+                let_through(error)
+                raise TypeError(
+                    f"{type(dataset).__name__} can't be copied ({first_line(error)}), and reading it here would move "
+                    "the loader's own pass: write num_workers=1, or look at a batch"
+                ) from error
+        told = {field.name: getattr(self.options, field.name) for field in fields(self.options)}
+        told |= {"mesh": None, "process_group": None, "rank": shard.rank, "world_size": shard.world_size}
+        told |= {"transform": self._transform, "batch_transform": self.batch_transform}
+        other = DataLoader(dataset, **{**told, **options})
+        other._progress.load(self._progress.current)
+        return other
+
     @property
     def _sized(self) -> bool:
         """Whether every epoch has the same number of samples, and it is known."""
@@ -536,12 +594,21 @@ class DataLoader(TakenByFabric):
     @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._compiled().choose(self.options.engine, self._any_size)[0]
+        return self._chosen()[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._compiled().choose(self.options.engine, self._any_size)[1]
+        return self._chosen()[1]
+
+    @property
+    def box_formats(self) -> dict[str, str]:
+        """The formats in which boxes leave, by field: "xyxy", "xywh" or "cxcywh"."""
+        plan = self._compiled()
+        return plan.formats(plan, len(plan))
+
+    def _chosen(self) -> tuple[str, str]:
+        return self._compiled().choose(self.options.engine, self._any_size, self.source.on_gpu)
 
     def _shard(self) -> Shard:
         options = self.options
@@ -584,6 +651,9 @@ class DataLoader(TakenByFabric):
             if step is None or self.source.endless:
                 raise
             return self._open(Undescribed(step, leave_frame(error)), shard, at)
+        plan, engine = self._compiled(), self.engine
+        num_threads = options.num_threads or distributed.default_num_threads()
+        stream, alone = distributed.resolve_stream(options.stream, device), distributed.alone_on_machine()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -591,24 +661,41 @@ class DataLoader(TakenByFabric):
                 start=start,
                 shard=shard,
                 batch_size=self._batch_size,
-                num_threads=options.num_threads or distributed.default_num_threads(),
+                num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
+                stream=stream,
+                alone=alone,
             ),
-            plan=self._compiled(),
-            engine=self.engine,
+            plan=plan,
+            engine=engine,
             prefetch=0 if self._order.ahead else options.prefetch,
             padding=options.padding,
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
+            recorder=self._recorder,
+            shelf=self._shelf_of((plan, engine, num_threads, device, stream, alone), device),
         )
+        self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
         steps = epoch.steps(start, batching, self.source.steps_before(start))
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
         return self._open(run, shard, at)  # last, so that an error of the sampler, say, loses no position
+
+    def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
+        """Give the shelf of passes that depend on these things; one of others is closed."""
+        if self._shelf is None or self._shelf.key != key:
+            self._clear_shelf()
+            self._shelf = Shelf(key, device)
+        return self._shelf
+
+    def _clear_shelf(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+            self._shelf = None
 
     def _open(self, run: Run | Nothing | Undescribed, shard: Shard, at: Position | None) -> OpenPass:
         number, start = self._progress.begin(at)
@@ -708,6 +795,43 @@ class DataLoader(TakenByFabric):
                 stacklevel=4,
             )
 
+    # Looking
+
+    def stats(self, *, reset: bool = False, trace: str | Path | None = None) -> Stats:
+        """Tell where the time goes: per batch and stage, how full queues are, and what to change, in one sentence.
+
+        It may be called at any time, in a pass or after it: the clocks always run.  `print` shows a table, and
+        `as_dict()` gives plain values.
+
+        torch.profiler shows the stages as `torchdali.decode` and the like: those of the caller's thread, and with
+        `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)` those of all threads.  On
+        a GPU NVIDIA's profilers show them, as NVTX ranges.
+
+        Args:
+            reset: count anew from here on.
+            trace: a file for the last thousand batches or so of all threads and workers, as a Chrome trace; open it in
+                https://ui.perfetto.dev.
+        """
+        if trace is not None:
+            write_trace(self._recorder, trace)
+        source, options = self.source, self.options
+        cores = distributed.default_num_threads()
+        stats = make_stats(
+            self._recorder,
+            Setting(
+                engine=self.engine if self._recorder.counts["batches"] else options.engine,
+                device=str(self.device),
+                num_threads=options.num_threads or cores,
+                num_workers=options.num_workers,
+                cores=cores,
+                inline=source.inline,
+                pids=source.pids,
+            ),
+        )
+        if reset:
+            self._recorder.reset()
+        return stats
+
     # Lifecycle
 
     def start_workers(self) -> None:
@@ -715,9 +839,14 @@ class DataLoader(TakenByFabric):
         self.source.start()
 
     def close(self) -> None:
-        """End every open pass, its threads and all workers; a new pass may begin later."""
+        """End every open pass, its threads and all workers, and give back what is kept for the next pass.
+
+        A new pass may begin later.  Between two passes a loader keeps DALI's thread pools with their decoders, a
+        pipeline, and the memory of the batches that were made ahead (at most 8), but no thread of its own.
+        """
         for run in list(self._runs):
             run.close()
+        self._clear_shelf()
         self.source.close()
 
     def __enter__(self) -> DataLoader:
@@ -728,14 +857,40 @@ class DataLoader(TakenByFabric):
 
     def __getstate__(self) -> dict[str, Any]:
         # Neither does a Trainer travel.
-        return {name: value for name, value in self.__dict__.items() if name != "_runs"} | {"_overfitting": None}
+        left = {"_runs", "_shelf", "_recorder", "_overfitting"}
+        return {name: value for name, value in self.__dict__.items() if name not in left} | {"_overfitting": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet())
+        self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())
 
+    @never_raises
     def __repr__(self) -> str:
-        what = f"{self.source.fingerprint()}, batch_size={self.batch_size}, seed={self.seed}"
-        return f"DataLoader({what}, order={self._fingerprint()['order']!r})"
+        told = {name: text for name, text in self._told().items() if name not in ("dataset", "position")}
+        return f"DataLoader({self.source!r}, {', '.join(f'{name}={text}' for name, text in told.items())})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        own = self.source.summary()
+        rows = [(*row[:2], f"[N, {row[2][1:]}".replace(", ]", "]")) for row in own.rows]
+        return Summary("DataLoader", self._told(), ("field", "kind", "a batch"), rows).html()
+
+    def _told(self) -> dict[str, str]:
+        """Say what the loader was told, and where it stands; nothing is read, and no GPU is looked for."""
+        options, at = self.options, self._progress.current
+        standard = {field.name: field.default for field in fields(options)} | {"memory_format": torch.channels_last}
+        said = {"dataset": shown(self.source), "batch_size": str(self.batch_size)}
+        said["order"] = repr(self._order.fingerprint()) if type(self._order) in (Sequential, Shuffled) else ""
+        said["order"] = said["order"] or shown(self._order)
+        said["seed"] = str(self.seed)
+        for name, value in {"transform": self.transform, "batch_transform": self.batch_transform}.items():
+            said |= {} if value is None else {name: shown(value)}
+        beside = {*said, "shuffle", "sampler", "generator", "transform", "batch_transform"}
+        for name, usual in standard.items():
+            value = getattr(options, name)
+            if name not in beside and value is not usual and value != usual:
+                said[name] = shown(str(value) if isinstance(value, torch.device) else value, 80)
+        said["position"] = f"epoch {at.epoch}, after {how_many(at.samples_seen, 'sample')}"
+        return said
 
 
 def _default_kind() -> str:

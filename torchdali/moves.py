@@ -185,6 +185,14 @@ def check_flat(move: Move, word: str) -> None:
         )
 
 
+_ROWS = ("start", "shape", "size", "on", "matrix", "displacement")
+
+
+def row_of(move: Move, i: int) -> Move:
+    """Give one sample's move, of a move with arrays of one row per sample."""
+    return replace(move, **{name: getattr(move, name)[i] for name in _ROWS if hasattr(move, name)})
+
+
 def spread(move: Move, rows: NDArray[np.int64], sizes: Sizes) -> Move:
     """Make a move of some samples one of all: the others stay as they are.
 

@@ -17,6 +17,7 @@ from .distributed import Shard
 from .permutation import Permutation
 from .rand import Key, Words, derive
 from .state import Position
+from .summary import how_many, never_raises
 
 Indices = NDArray[np.int64]
 
@@ -261,6 +262,10 @@ class Order:
         """Count the samples of an epoch, over all ranks."""
         return self.dataset_size
 
+    @never_raises
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({how_many(len(self) if self.sized else None, 'sample')} per epoch)"
+
     def epoch(self, seed: int, at: Position) -> Epoch:
         """Give the epoch that a position lies in.
 
@@ -354,6 +359,9 @@ class Endless(Order):
             return EndlessEpoch(n, own_rows, "samples")
         # This leaves room for the keys of a batch's samples.
         return EndlessEpoch(n, lambda p: Rows(p, p.astype(np.uint64) << np.uint64(32)), "batches")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({how_many(self.n, 'sample')} per epoch)"
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
         return "as it comes"

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from .clock import INPUT, ROOM, found, switch
+
 T = TypeVar("T")
 
 
@@ -60,7 +62,10 @@ class Prefetcher(Generic[T]):
 
     def _put(self, item: T) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+            if len(self._items) >= self._depth:
+                before = switch(ROOM)
+                self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
+                switch(before)
             if not self._closed:
                 self._items.append(item)
                 self._changed.notify_all()
@@ -70,7 +75,11 @@ class Prefetcher(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        return self.get(None)
+        before = switch(INPUT)
+        try:
+            return self.get(None)
+        finally:
+            switch(before)
 
     def get(self, timeout: float | None) -> T:
         """Return the next item.
@@ -80,6 +89,7 @@ class Prefetcher(Generic[T]):
             TimeoutError: none came within `timeout` seconds.
         """
         with self._changed:
+            found(self.thread.name, len(self._items), self._depth)
             if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
                 raise TimeoutError
             if self._items and not self._closed:

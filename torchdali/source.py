@@ -28,6 +28,7 @@ from .options import Options
 from .order import Epoch, Indices, Order, Rows, Sequential, Shuffled
 from .state import Position
 from .storage import THREADS
+from .summary import Summary, brief, how_many, never_raises, shown
 from .threads import DaemonThreads
 
 _warned: set[str] = set()  # classes whose loaders were given workers
@@ -46,6 +47,8 @@ class Pass:
         num_threads: threads that decode.
         device: where batches will arrive.
         drop_last: leave out batches that are smaller because an endless source ends.
+        stream: the CUDA stream to work on; None: a private one.
+        alone: no other rank is on this machine.
     """
 
     seed: int
@@ -55,6 +58,8 @@ class Pass:
     num_threads: int
     device: torch.device
     drop_last: bool = False
+    stream: torch.cuda.Stream | None = None
+    alone: bool = False
 
     @property
     def epoch(self) -> int:
@@ -133,6 +138,7 @@ class Source:
         kinds: what each field holds.
         transform: the transform that a loader uses unless it is given another one.
         uses_dali: reading itself uses DALI.
+        on_gpu: it gives tensors on the loader's GPU.
         endless: an epoch ends where reading does, and its length is not known before.
         whole_batches: reading decides how many samples a batch has.
         inline: reading happens in the caller's thread, and so does everything else.
@@ -140,14 +146,16 @@ class Source:
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
         collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
+        pids: the worker processes.
         state_keys: the entries of a loader's state that belong to the source.
     """
 
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = endless = whole_batches = inline = watched = collated = False
+    uses_dali = on_gpu = endless = whole_batches = inline = watched = collated = False
     described = seekable = True
+    pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -185,6 +193,51 @@ class Source:
     def empty(self) -> bool:
         """Whether it is known, before a pass is opened, that there is no sample."""
         return False
+
+    # For people
+
+    @property
+    def known_size(self) -> int | None:
+        """The number of samples, where it is known without reading."""
+        return None if self.endless else len(self)
+
+    @property
+    def known_kinds(self) -> dict[str, Kind] | None:
+        """The kinds of the fields, where they are known without reading."""
+        return self.kinds if self.described else None
+
+    @property
+    def where(self) -> str:
+        """Where the samples come from, in a few words; "": that is not known."""
+        return ""
+
+    def summary(self) -> Summary:
+        """Say what is known of it without reading."""
+        facts = {"samples": "unknown" if self.known_size is None else f"{self.known_size:,}"}
+        if self.where:
+            facts["from"] = self.where
+        classes = getattr(self, "classes", None)
+        if isinstance(classes, (list, tuple)) and classes:
+            names = ", ".join(map(str, classes[:10]))
+            facts["classes"] = f"{len(classes):,}: {names}{', ...' if len(classes) > 10 else ''}"
+        if self.transform is not None:
+            facts["transform"] = shown(self.transform)
+        kinds = self.known_kinds
+        if kinds is None:
+            facts["fields"] = "known when a sample has been read"
+        rows = [(name, brief(kind), f"[{kind.shape}]") for name, kind in (kinds or {}).items()]
+        return Summary(type(self).__name__, facts, ("field", "kind", "a sample"), rows)
+
+    @never_raises
+    def __repr__(self) -> str:
+        what = how_many(self.known_size, "sample") + (f" from {self.where}" if self.where else "")
+        kinds = self.known_kinds
+        fields = "" if kinds is None else "; " + ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        return f"{type(self).__name__}({what}{fields})"
+
+    @never_raises
+    def _repr_html_(self) -> str:
+        return self.summary().html()
 
     # For a loader
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .errors import StateMismatchError
+from .summary import shown
 
 VERSION = 3
 OLDER = (1, 2)  # versions whose positions mean the same
@@ -102,15 +103,6 @@ def _changed(version: int) -> str:
         f"version: expected {VERSION}, got {version}, {_CHANGED[version]}: finish the run with the release that it was "
         "begun with, or write load_state_dict(state, strict=False) to go on from its position with other augmentations"
     )
-
-
-def shown(value: Any, most: int = 200) -> str:
-    """Show any value of a state, which may be damaged, in one line of at most `most` characters."""
-    try:
-        text = repr(value)
-    except Exception:  # lists in lists, an integer of thousands of digits, a repr that raises
-        text = f"a value of type {type(value).__name__} that can't be shown"
-    return " ".join(text[:most].split())
 
 
 class Progress:

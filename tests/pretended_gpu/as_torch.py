@@ -355,7 +355,7 @@ def install_torch() -> None:
 
         setattr(torch, name, made)
 
-    for name in ("empty", "zeros", "ones", "full", "arange", "rand", "randn", "tensor"):
+    for name in ("empty", "zeros", "ones", "full", "arange", "linspace", "rand", "randn", "tensor"):
         factory(name)
 
     as_tensor = torch.as_tensor

@@ -37,6 +37,10 @@ TRANSFORMS = [
     T.Compose([T.RandomAdjustSharpness(2), T.RandomAutocontrast(), T.RandomEqualize(), T.RandomChannelPermutation()]),
     T.Compose([T.RandomInvert(), T.RandomPosterize(3), T.RandomSolarize(99), T.GridMask(9, degrees=20), T.Grayscale()]),
     T.Compose([T.RandomApply([T.RandomGrayscale(0.5), T.Resize(30)]), T.RandomOrder([T.GaussianBlur(3), T.RGB()])]),
+    T.Compose([T.RandomResizedCrop(24), T.RandomPerspective(), T.ElasticTransform(sigma=1.0), NORMALIZE]),
+    T.Compose([T.Resize((20, 20)), T.GaussianNoise(), T.RandomErasing(value="random"), T.RandomHorizontalFlip()]),
+    T.Compose([T.RandomCrop(30, pad_if_needed=True, padding_mode="reflect"), T.RandomShortestSize([20, 30], 40)]),
+    T.Compose([T.RandomPerspective(p=0.0), T.Resize(20), T.RandomEqualize()]),
     T.Compose([T.RandomChoice([T.RandomCrop(20), T.TrivialAugmentWide()]), T.ToDtype(torch.float32, scale=True)]),
     None,
 ]
@@ -98,6 +102,34 @@ def test_engines_and_prefetch_give_one_stream(make):
 def test_each_transform_and_ragged_batches(make, engine, transform):
     for output in ("tuple", "dict"):
         assert train(make(engine=engine, transform=transform, output=output)) == 6
+
+
+@pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
+def test_torch_takes_over(engine, prefetch):
+    """With masks, views, clips and channels last; the pixels are the CPU's, where both run torchvision's kernels."""
+    images = np.random.default_rng(0).integers(0, 256, (10, 30, 40, 3), dtype=np.uint8)
+    masks = (images[..., 0] > 99).astype(np.uint8)
+    clips = np.stack([images, images[:, ::-1]], 1)
+    of_images = td.InMemoryDataset(image=images, mask=masks, kinds={"mask": "mask"})
+    of_clips = td.InMemoryDataset(video=clips, kinds={"video": td.kinds.Video("FHWC")})
+    moved = [T.RandomPerspective(0.3, 0.7), T.RandomHorizontalFlip(), T.RandomEqualize(), T.RandomCrop(20)]
+    for dataset, transform in (
+        (of_images, T.Compose([*moved, NORMALIZE])),
+        (of_images, T.Compose([moved[0], T.Views([[moved[1]], moved[2:]])])),
+        (of_images, T.Compose([T.ElasticTransform(20.0, 1.0, fill=3)])),
+        (of_clips, T.Compose([T.UniformTemporalSubsample(3), *moved])),
+    ):
+        options = dict(batch_size=4, seed=2, transform=transform, memory_format=torch.channels_last)
+        ours = dict(engine=engine, prefetch_factor=prefetch, timeout=60)
+        gpu = td.DataLoader(dataset, device="cuda", **options, **ours)
+        for got, expected in zip(gpu, td.DataLoader(dataset, device="cpu", **options), strict=True):
+            for one, other in zip(flat(got), flat(expected), strict=True):
+                assert one.is_cuda and one.shape == other.shape and one.stride() == other.stride()
+                assert (one.cpu().double() - other.double()).abs().max() <= 1e-5
+
+
+def flat(batch) -> list:
+    return [tensor for value in batch for tensor in (value if isinstance(value, list) else [value])]
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -156,3 +156,30 @@ def test_a_reader_on_the_cpu_touches_no_gpu(arrays, folder):
         assert not machine.hazards, machine.hazards
 
     in_a_new_thread(run)
+
+
+class Clips(OnlyGPU):
+    """The same for clips, as Video gives them."""
+
+    def describe(self, fields):
+        return [base.Output("video", td.kinds.Video("FHWC"))]
+
+
+@PREFETCH
+@pytest.mark.parametrize("engine", ["auto", "debug"])
+def test_clips_are_moved_on_the_gpu(reader_on_gpu, tmp_path, prefetch, engine):
+    """By DALI, by torch, or not at all; a pipeline is not chosen, since it is fed from the host."""
+    clips = np.random.default_rng(0).integers(0, 256, (8, 3, 12, 16, 3), dtype=np.uint8)
+    for i, clip in enumerate(clips):
+        np.save(tmp_path / f"{i}.npy", clip)
+    for steps, move in (
+        ([], lambda clip: clip),
+        ([T.RandomHorizontalFlip(1.0)], lambda clip: clip[:, :, ::-1]),
+        ([T.UniformTemporalSubsample(2), T.RandomEqualize(0.0)], lambda clip: clip[[0, 2]]),
+    ):
+        loader = td.DataLoader(Clips(file_root=str(tmp_path)), 4, device="cuda", prefetch_factor=prefetch,
+                               engine=engine, transform=T.Compose(steps), uniform=["video"])  # fmt: skip
+        assert loader.engine != "pipeline"
+        got = np.concatenate([video.cpu().numpy() for (video,) in busy(loader)])
+        expected = np.stack([move(clip) for clip in clips]).transpose(0, 1, 4, 2, 3)
+        np.testing.assert_array_equal(got, expected)

@@ -29,11 +29,12 @@ from typing import IO, Any, NamedTuple
 
 from ..formats.report import FAULTS, Entry, read_report
 from ..pillow import MAX_PIXELS
+from ..progress import progress_bar
 from .collection import Sample, collect
 from .command import add_index_dir, add_jobs, positive, wrong_input
 from .examine import make_examine
 from .isolated import run_isolated
-from .terminal import Progress, note, say, say_json, table
+from .terminal import note, say, say_json, table
 
 SUMMARY = "decode a whole collection and report bad files"
 SHOWN = 20  # samples of each finding that are printed
@@ -99,13 +100,13 @@ def _checked(samples: Sequence[Sample], arguments: argparse.Namespace) -> list[E
             if sample.fault:
                 keep(Entry(sample.path, sample.version, "refused", reason=sample.fault, max_pixels=limit))
         todo = [sample for sample in todo if not sample.fault]
-        with Progress("check", len(todo)) as progress:
+        with progress_bar("check", len(todo), "samples") as bar:
             make = functools.partial(make_examine, limit)
             for outcome in run_isolated(make, todo, arguments.jobs, arguments.timeout):
                 sample = todo[outcome.number]
                 fault = {"status": outcome.fault, "reason": outcome.reason, "max_pixels": limit}
                 keep(outcome.value if not outcome.fault else Entry(sample.path, sample.version, **fault))
-                progress.step()
+                bar.update()
     return [entries[sample.path] for sample in samples]
 
 

@@ -29,6 +29,9 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's own arguments; `--json` is there already."""
 
+    # A command that takes a recipe's config has a function `passes_on(arguments)` too: whether options that are not
+    # its own belong to the recipe.  They are in `arguments.more`.
+
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the command and give its exit code: 0, or 1 where it found faults.
 

@@ -20,11 +20,12 @@ from ..formats.recordio import RECORDIO
 from ..formats.records import RecordFiles
 from ..formats.tfrecord import TFRECORD
 from ..formats.webdataset import tar_index
+from ..progress import progress_bar
 from ..storage import open_storage
 from .collection import kind_of, named
 from .command import UsageError, add_index_dir, add_jobs
 from .isolated import run_isolated
-from .terminal import Progress, note, say, say_json, table
+from .terminal import note, say, say_json, table
 
 SUMMARY = "build indexes of tars and records ahead of a job"
 LONGEST = 24 * 3600.0  # seconds for one file, which may be large and far away
@@ -51,11 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Index files; 1: some of them can't be."""
     files = _files(arguments.paths)
     found: dict[int, Indexed] = {}
-    with Progress("index", len(files)) as progress:
+    with progress_bar("index", len(files), "files") as bar:
         make = functools.partial(make_index, arguments.index_dir)
         for outcome in run_isolated(make, files, arguments.jobs, LONGEST):
             found[outcome.number] = outcome.value if not outcome.fault else Indexed(0, 0.0, outcome.reason)
-            progress.step()
+            bar.update()
     results = [(*file, found[number]) for number, file in enumerate(files)]
     if arguments.json:
         values = [{"path": path, "kind": kind, **result._asdict()} for path, kind, result in results]

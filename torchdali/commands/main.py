@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import NoReturn
 
 from ..checks import nearest
-from . import check, index, inspect
+from . import check, index, inspect, pack, preview
 from .command import Command, UsageError
 from .terminal import note
 
-COMMANDS: tuple[Command, ...] = (check, index, inspect)
+COMMANDS: tuple[Command, ...] = (preview, check, index, inspect, pack)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,12 +47,16 @@ def _run(argv: list[str]) -> int:
     if arguments.command is None:
         parser.print_help(sys.stderr)
         return 2
+    command = next(command for command in COMMANDS if _name(command) == arguments.command)
+    passes_on = getattr(command, "passes_on", None)
+    arguments.more = unknown
+    if unknown and passes_on is not None and passes_on(arguments):  # a recipe's option has a dot, and a value after it
+        unknown = [one for one in unknown if one.startswith("-") and "." not in one.partition("=")[0]]
     if unknown:
         chosen = commands[arguments.command]
         options = [option for action in chosen._actions for option in action.option_strings]
         name = unknown[0].partition("=")[0]
         raise UsageError(f"{arguments.command} knows no argument {name!r}{nearest(name, options)}")
-    command = next(command for command in COMMANDS if _name(command) == arguments.command)
     code = command.run(arguments)
     sys.stdout.flush()
     return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ from torch.utils.data import Dataset
 from ..batch import Columns
 from ..errors import let_through
 from ..fields import BESIDE, Fields, check_kinds, nest
+from ..formats.decode import decode_value, on_host
 from ..formats.image import look
 from ..formats.whole import first_whole
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Image, Kind, Mask, as_kind, tell
 from ..listeners import Listeners
 from ..options import Options
+from ..pillow import MAX_PIXELS
 from ..schema import Seen, find_kinds
 from ..source import DirectReading, Pass, Reading, Source
 from .convert import Conversion, Convert
@@ -156,6 +159,13 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         kinds, self._doubts = find_kinds(seen, told)
         self._seen = {**self.kinds, **kinds}
 
+    @property
+    def where(self) -> str:
+        root = getattr(self, "root", None)
+        if root is None and self.paths:
+            root = os.path.dirname(self.paths[0])
+        return "" if root is None else str(root)
+
     def __len__(self) -> int:
         raise NotImplementedError
 
@@ -207,9 +217,7 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"index {index} is outside a dataset of {len(self)} samples")
         columns = self.read(np.array([index % len(self)]))
-        sample: tuple[Any, ...] = self.rebuild(
-            {name: _look(self.kinds[name].held, columns[name][0]) for name in columns}
-        )
+        sample: tuple[Any, ...] = self.rebuild({name: _look(self.kinds[name], columns[name][0]) for name in columns})
         return sample
 
     def rebuild(self, batch: dict[str, Any]) -> Any:
@@ -217,8 +225,12 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         return nest(batch) if self.nested else tuple(batch.values())
 
 
-def _look(held: str, value: Any) -> Any:
-    if held == "encoded":
+def _look(kind: Kind, value: Any) -> Any:
+    held = kind.held
+    if on_host(kind):
+        value = decode_value(kind, value, MAX_PIXELS)
+        held = "image" if isinstance(kind, Image) else "array"
+    elif held == "encoded":
         value = look(value)
     if held in ("encoded", "image"):
         return torch.from_numpy(np.array(value)).permute(2, 0, 1)

@@ -44,7 +44,8 @@ class Packed(MapDataset):
         self._index = read_index(self.folder)
         index = self._index
         self._columns = {column.name: (place, column) for place, column in enumerate(index.columns)}
-        known = {column.name: column.kind for column in index.columns if column.name != "path"}
+        known = {column.name: column.of_field for column in index.columns if column.name != "path"}
+        self.nested = index.nested
         self._set_fields(index.fields if fields is None else fields, known)
         self._ends = np.cumsum([shard.samples for shard in index.shards])
         self._maps: dict[str, NDArray[Any]] = {}
@@ -57,6 +58,10 @@ class Packed(MapDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
+
+    @property
+    def where(self) -> str:
+        return str(self.folder)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -110,13 +115,13 @@ class Packed(MapDataset):
         """Read all files, and compare them with their checksums.
 
         Args:
-            progress: show a progress bar, if tqdm is installed.
+            progress: show a progress bar (tqdm's, where it is installed).
 
         Raises:
             ValueError: a file is damaged; it is named.
         """
         shards = self._index.shards
         size = sum(size for shard in shards for size, _ in shard.files.values())
-        with progress_bar(size, "B", progress) as bar:
+        with progress_bar("verify", size, "B", progress) as bar:
             for shard in shards:
                 verify_shard(self.folder, shard, bar.update)

@@ -44,7 +44,8 @@ class TarDataset(MapDataset):
         fields: names for the parts, in their order; among them may be any of index, path, valid and key, which is the
             sample's name in its tar.  By default "image" for images, "label" for cls, and other endings' own names.
         missing: "error", or "skip" to leave out samples that lack a part.
-        kinds: the kinds of fields that differ from those of their endings: "encoded", "array", "number" or "object".
+        kinds: the kinds of fields that differ from those of their endings: a word, or an object of `torchdali.kinds`,
+            such as {"wav": kinds.Audio(rate=16000)}, {"mp4": kinds.Video(frames=16)}, or "array" for bytes.
         convert: functions by field, such as {"txt": tokenize}, as in `FileDataset`.
         index_paths: indexes made by DALI's `wds2idx`, one per tar, instead of our own; checked as samples are read.
         index_dir: a folder for our own indexes, instead of `~/.cache/torchdali/index`.
@@ -120,7 +121,7 @@ class TarDataset(MapDataset):
             if len(several) > 1:
                 raise ValueError(f"alternatives must be of one kind, got {';'.join(endings)}: write kinds=")
             parts[name] = several.pop()
-        self._set_fields(fields, {"key": "object", **{name: part.kind for name, part in parts.items()}}, kinds)
+        self._set_fields(fields, {"key": "object", **{name: part.of_field for name, part in parts.items()}}, kinds)
         return parts
 
     def _join(self, indexes: Sequence[Index], wanted: list[list[str]], missing: str) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
 from ..errors import let_through
+from ..kinds import Video
 from ..transforms.geometry import Decode
 from .fetch import Fetcher
 from .images import Each
@@ -20,28 +22,27 @@ from .work import Work
 class Eager:
     """Runs the device part of a plan.
 
-    It has one `EvalContext` for its whole life, and on a GPU one stream of its own, which is made PyTorch's current
-    stream and DALI's for each step: never the training stream, since DALI's JPEG decoders write to memory that is still
-    in use on the stream they are given.  Use it in one thread at a time.
+    Use it in one thread at a time.
 
     Args:
+        session: the blocks in which operators of this plan run.
         fetcher: the first stage.
         finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
         each: calls functions of single samples, several at a time.
-        sync: evaluate each operator to its end before the next (for debugging).
         inline: it runs in the caller's thread.
-
-    Attributes:
-        session: the blocks in which operators of this plan run.
     """
 
     def __init__(
-        self, fetcher: Fetcher, finish: Callable[[Work], None], each: Each, sync: bool = False, inline: bool = False
+        self,
+        session: _dali.Session,
+        fetcher: Fetcher,
+        finish: Callable[[Work], None],
+        each: Each,
+        inline: bool = False,
     ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
-        self.session = _dali.Session(fetcher.pass_.num_threads, self.device, sync)
-        self.stream = self.session.stream
+        self.session, self.stream, self._alone = session, session.stream, fetcher.pass_.alone
         self.kind = "gpu" if self.stream else "cpu"
         self.program = Program(fetcher, self.kind, self.stream, inline, each)
 
@@ -49,13 +50,19 @@ class Eager:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
         with self.session:
             beside = {name: list(work.columns[name]) for name in self.plan.beside}
-            made = self.program(_dali.DynamicOps(self.kind), {**self.inputs(work), **beside}, work, _feed)
+            made = self.program(self.ops(), {**self.inputs(work), **beside}, work, _feed)
             batches = {name: value for name, value in made.items() if not isinstance(value, list)}
             work.lists = {n: value for n, value in made.items() if isinstance(value, list)}
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
             self.hand_over(work, outputs)
+
+    def ops(self) -> _dali.DynamicOps:
+        """DALI's operators, as they run in this process."""
+        ops = _dali.DynamicOps(self.kind)
+        ops.alone = self._alone
+        return ops
 
     def inputs(self, work: Work) -> dict[str, Any]:
         """A work's columns as batches."""
@@ -65,6 +72,8 @@ class Eager:
             layout = layout_of(self.plan, name)
             image = kind.pixels and name not in self.plan.encoded
             column = work.columns[name]
+            if isinstance(kind, Video) and isinstance(column[0], torch.Tensor):
+                column = self.plan.frames(column)
             if kind.held == "number":
                 column = np.array(column)  # as numbers leave that no function sees
             batch = _dali.as_batch(column, layout)
@@ -79,10 +88,9 @@ class Eager:
 
     def decodes(self, encoded: Sequence[NDArray[np.uint8]]) -> bool:
         """Whether DALI's decoder takes these files."""
-        ops = _dali.DynamicOps(self.kind)
         try:
             with self.session:
-                _dali.Output(Decode().transform(ops, _dali.as_batch(encoded)))
+                _dali.Output(Decode().transform(self.ops(), _dali.as_batch(encoded)))
         except Exception as error:
             let_through(error)
             return False

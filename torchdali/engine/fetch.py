@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ..batch import Columns
+from ..batch import Column, Columns
+from ..clock import DECODE, HEADER, ORDER, PARAMETERS, STORAGE, count, switch
 from ..columns import writable
-from ..errors import leave_frame, let_through
+from ..errors import FieldTypeError, leave_frame, let_through
 from ..fields import Fields
+from ..formats.decode import decode_value
 from ..formats.image import check_header, check_orientation, make_readable
-from ..kinds import Image, Mask, Polygons, Volume
+from ..kinds import Image, Mask, Polygons, Video, Volume
 from ..moves import Sizes
 from ..order import Rows, Step
 from ..pillow import decode_mask, transcode
@@ -23,7 +26,6 @@ from ..rand import Rand
 from ..signature import check_arrays
 from ..source import Failed, Lent, Pass, Source
 from ..state import Position
-from .decode import decode_value
 from .hostpass import FieldSizes
 from .masks import move_masks, move_outlines
 from .plan import Plan
@@ -52,11 +54,16 @@ class Fetcher:
         asked: deque[Work] = deque()
 
         def rows() -> Iterator[Rows]:
+            before = switch(ORDER)
             for step in steps:
                 asked.append(Work.of(step))
                 busy["read"] = step.start
+                switch(before)
                 yield step.rows
+                before = switch(ORDER)
+            switch(before)
 
+        switch(STORAGE)
         with contextlib.closing(self.reading.stream(rows())) as stream:  # type: ignore[type-var]
             for columns in stream:
                 work = asked.popleft()
@@ -72,6 +79,7 @@ class Fetcher:
                     work.error = leave_frame(error)
                 del columns  # not kept while the next ones are read
                 yield work
+                switch(STORAGE)
 
     def _fill(self, work: Work, columns: Columns) -> None:
         if work.step.counts is not None:
@@ -86,6 +94,8 @@ class Fetcher:
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
         plan = self.plan
+        if plan.encoded:
+            switch(HEADER)
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
         sizes: FieldSizes = {}
         for name in plan.encoded:
@@ -93,10 +103,20 @@ class Fetcher:
             assert isinstance(kind, Image)
             files = [make_readable(data, self.max_pixels, kind.exif, self._annotated(kind)) for data in columns[name]]
             work.columns[name] = [file.data for file in files]
+            count("bytes", sum(map(len, columns[name])))
+            if others := sum(file.data is not data for file, data in zip(files, columns[name], strict=True)):
+                count("pillow", others)
             sizes[name] = np.array([file.size for file in files], np.int64) if plan.peeks else None
+        if plan.decoded:
+            switch(DECODE)
         for name in plan.decoded:
             values = [decode_value(plan.kinds[name], data, self.max_pixels) for data in columns[name]]
             work.columns[name] = values
+        for name in plan.pixels:
+            if isinstance(plan.kinds[name], Video) and name not in plan.added:
+                work.columns[name] = self._frames(name, work.columns[name], work.samples.indices.tolist())
+        if not plan.empty:
+            switch(PARAMETERS)
         for name in plan.pixels:
             if name not in sizes and name not in plan.added:
                 sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)
@@ -116,8 +136,29 @@ class Fetcher:
             work.drawn, work.views = plan.draw_first(self.rand(work), begin)
         if plan.any_functions:
             self._show(work)
+        switch(STORAGE)
         for name in plan.inputs:
             work.columns[name] = writable(work.columns[name])
+
+    def _frames(self, name: str, clips: Column, samples: list[int]) -> Column:
+        """Choose the frames of clips [F, H, W, C]; those on a GPU come later, on the stream of their stage.
+
+        Raises:
+            FieldTypeError: they have different numbers of them.
+        """
+        if not isinstance(clips[0], torch.Tensor):
+            clips = self.plan.frames(clips)
+        for sample, clip in zip(samples, clips, strict=True):
+            if len(clip) != len(clips[0]):
+                raise FieldTypeError(
+                    name,
+                    f"{len(clips[0])} frames",
+                    str(len(clip)),
+                    f"sample {samples[0]}",
+                    f"sample {sample}",
+                    f"write UniformTemporalSubsample(16), or kinds={{{name!r}: kinds.Video(frames=16)}} for files",
+                )
+        return clips
 
     def check_file(self, name: str, data: NDArray[np.uint8]) -> None:
         """Look into the header of an image file.

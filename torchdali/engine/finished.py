@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import torch
 
 from ..batch import Collated, Padded
 from ..buffers import Pool
+from ..clock import COLLATE, COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
 from ..kinds import Audio, Mask, Polygons, Volume
 from ..rand import Rand
+from .batches import in_torch, on_device
 from .chain import Chain
 from .hostpass import Drawn
 from .images import Each, Target, make_images, sizes_of, transform_images
@@ -35,6 +37,7 @@ class Finisher:
         max_pixels: the largest number of pixels that the header of a mask's file may promise.
         each: runs a function for all samples, several at a time.
         rand: gives the random numbers of a step's samples.
+        pool: gives batches their memory on the host.
     """
 
     def __init__(
@@ -46,10 +49,11 @@ class Finisher:
         max_pixels: int | None,
         each: Each,
         rand: Callable[[Work], Rand],
+        pool: Pool,
     ) -> None:
         self._plan, self._device, self._padding, self._each = plan, device, padding, each
         self._memory_format, self._max_pixels = memory_format, max_pixels
-        self._pool, self._rand = Pool(), rand
+        self._pool, self._rand = pool, rand
 
     def __call__(self, work: Work, name: str, key: str, chain: Chain, drawn: Drawn) -> Any:
         """Make one field.
@@ -66,7 +70,8 @@ class Finisher:
         if name in plan.pixels:
             left = chain.split < len(chain) or (chain is not plan and plan.split < len(plan))
             if source not in work.outputs or left:
-                return self._images(work, name, key, source, chain, drawn)
+                make = self._on_gpu if self._device.type == "cuda" else self._images
+                return make(work, name, key, source, chain, drawn)
             return self._output(work, name, source, key)
         if isinstance(kind, (Mask, Polygons, Volume)):
             return self._masks(work, name, key, source, drawn)
@@ -101,9 +106,7 @@ class Finisher:
         else:
             arrays = list(work.columns[name])
         video = plan.kinds[name].word == "video"
-        if arrays[0].ndim != (4 if video else 3):
-            step = (chain.steps[chain.split :] or plan.steps[plan.split :])[0]
-            raise TransformError(f"images must be [H, W, C] before {step!r}, got {arrays[0].shape}")
+        _check_dimensions(arrays[0], video, [*chain.steps[chain.split :], *plan.steps[plan.split :]])
         images: list[Any] = arrays
         steps = [(chain.transform(k), drawn.draws[k].get(name, {})) for k in range(chain.split, len(chain))]
         if chain is not plan and source == name and plan.split < len(plan):
@@ -122,15 +125,58 @@ class Finisher:
         uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
-        batch = make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each)
-        made = self._laid_out(batch).to(self._device, non_blocking=True)
+        before = switch(TRANSFORM) if steps else COLLATE
+        made = self._laid_out(make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each))
+        if self._device.type == "cuda":
+            switch(COPY)
+            made = made.to(self._device, non_blocking=True)
+        switch(before)
         return made if uniform else Padded(made, torch.from_numpy(sizes.copy()).to(self._device, non_blocking=True))
 
-    def _shared(self, work: Work, name: str, steps: list[Any], arrays: list[Any]) -> list[torch.Tensor]:
+    def _on_gpu(self, work: Work, name: str, key: str, source: str, chain: Chain, drawn: Drawn) -> Any:
+        """Make a batch of images that leave through the torch part on a GPU."""
+        plan = self._plan
+
+        def steps(chain: Chain, draws: Any) -> list[Any]:
+            return [(chain.transform(k), draws[k].get(name, {})) for k in range(chain.split, len(chain))]
+
+        images = work.shared.get(source)
+        if images is None:
+            output = work.outputs.get(source)
+            if output is not None:
+                check_decoded(plan, name, output.shapes())
+            if output is None:
+                column = work.columns[name]
+                images = on_device(plan.frames(column) if isinstance(column[0], torch.Tensor) else column, self._device)
+            else:
+                images = on_device(output.tensors(), self._device)
+            if chain is not plan and source == name:
+                images = work.shared[name] = in_torch(images, steps(plan, work.drawn.draws))
+        video = plan.kinds[name].word == "video"
+        _check_dimensions(images[0], video, [*plan.steps[plan.split :], *chain.steps[chain.split :]])
+        images = in_torch(images, steps(chain, drawn.draws))
+        shapes = [(int(image.shape[-2]), int(image.shape[-1])) for image in images]
+        samples = work.samples.indices.tolist()
+        if plan.uniform.settle(key, shapes, not work.alone, samples):
+            assert isinstance(images, torch.Tensor)
+            last = images.ndim == 4 and self._memory_format == torch.channels_last
+            layout = torch.channels_last if last else torch.contiguous_format
+            return images if images.is_contiguous(memory_format=layout) else images.clone(memory_format=layout)
+
+        def empty(shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.empty(shape, dtype=images[0].dtype, device=self._device)
+
+        end = images[0].ndim
+        out, sizes = self._padding.pad(name, list(images), empty, slice(end - 2, end))
+        return Padded(out, torch.from_numpy(sizes).to(self._device, non_blocking=True))
+
+    def _shared(self, work: Work, name: str, steps: list[Any], arrays: list[Any]) -> list[Any]:
         """The images after the steps that all views share, made once."""
         if name not in work.shared:
+            before = switch(TRANSFORM)
             work.shared[name] = transform_images(arrays, steps, self._each)
-        return work.shared[name]
+            switch(before)
+        return list(work.shared[name])
 
     def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
         """Make a batch of masks or volumes, each moved as its image or its scene was."""
@@ -143,7 +189,9 @@ class Finisher:
             for i in part:
                 masks[i] = make_mask(plan, name, values[i], drawn, i, self._max_pixels)
 
+        before = switch(TRANSFORM)
         self._each(run, len(values))
+        switch(before)
         shapes = [tuple(mask.shape) for mask in masks]
         uniform: bool | None = False
         if not plan.kinds[name].group:
@@ -155,7 +203,9 @@ class Finisher:
         """Make a batch of sounds, or of their spectrograms."""
         plan = self._plan
         sounds: Any = work.outputs[source].as_arrays() if source in work.outputs else work.columns[name]
+        before = switch(TRANSFORM)
         made = make_sounds(name, sounds, draw_sounds(plan, chain, self._rand(work)), self._each)
+        switch(before)
         samples = work.samples.indices.tolist()
         uniform = plan.uniform.settle(key, [value.shape for value in made], not work.alone, samples)
         return collate_arrays(name, made, uniform, self._padding, self._device, samples)
@@ -198,8 +248,19 @@ class Finisher:
     def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
         """Make [N, C, H, W] of [N, H, W, C], in the memory format that the user asked for; of clips [N, F, C, H, W]."""
         if images.ndim == 5:
-            return images.permute(0, 1, 4, 2, 3).contiguous()
+            return images.permute(0, 1, 4, 2, 3).clone(memory_format=torch.contiguous_format)
         view = images.permute(0, 3, 1, 2)
         if self._memory_format == torch.channels_last:
             return view
         return view.contiguous() if view.is_cuda else self._pool.empty(view.shape, view.dtype).copy_(view)
+
+
+def _check_dimensions(image: Any, video: bool, steps: Sequence[Any]) -> None:
+    """Raise where a function has made something else of pictures.
+
+    Raises:
+        TransformError: it names the step that would get it.
+    """
+    if image.ndim != (4 if video else 3):
+        before = f" before {steps[0]!r}" if steps else ""
+        raise TransformError(f"images must be [H, W, C]{before}, got {tuple(image.shape)}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ..errors import KindError
+from ..formats.decode import check_files
 from ..kinds import Doubt, Kind
 from ..moves import Crop, Crop3d, Flip
 from ..transforms.base import ANY, Convert, Filter, Mover, Transform
+from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
-from ..transforms.sound import SoundStep
+from ..transforms.sound import is_sound
 from .chain import Chain
-from .decode import check_files
 from .scenes import Scene
 from .sounds import check_sounds
 
@@ -52,11 +53,22 @@ def check_fit(
             arrays = [field for field, kind in kinds.items() if kind.word == "array"]
             hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
             raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(kinds)}{hint}")
+    _check_frames(chains)
     _check_volumes(chains, kinds, scenes)
     check_sounds(chains, kinds)
-    acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
+    acts = any(not isinstance(step, (Function, Decode)) and not is_sound(step) for step in steps)
     moves = any(chain.moves for chain in chains)
     _check_doubts(doubts, values=acts, moves=moves or filters, filters=filters)
+
+
+def _check_frames(chains: Sequence[Chain]) -> None:
+    """Raise where frames are chosen after a function, or in a view: they are, before anything else is done."""
+    for chain in chains:
+        for k, step in enumerate(chain.steps):
+            if isinstance(step, UniformTemporalSubsample) and (
+                chain is not chains[0] or min(chain.functions, default=k) < k
+            ):
+                raise ValueError(f"{step!r} must come before functions and Views: write it first")
 
 
 def _check_volumes(chains: Sequence[Chain], kinds: Mapping[str, Kind], scenes: Collection[Scene]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from .. import _dali
 from ..batch import Columns
+from ..buffers import Pool
 from ..collate import Padding
 from .chain import Chain
 from .fetch import Fetcher
@@ -27,6 +28,7 @@ class HostStage:
         num_threads: the number of samples to work on at a time; 0: one, in the calling thread.
         padding: for ragged fields.
         memory_format: of batches of images.
+        pool: gives batches their memory on the host.
     """
 
     def __init__(
@@ -36,14 +38,15 @@ class HostStage:
         num_threads: int,
         padding: Padding,
         memory_format: torch.memory_format | None,
+        pool: Pool,
     ) -> None:
         self.plan, self.fetcher = fetcher.plan, fetcher
         self._threads = threads = SampleThreads(num_threads)
         self.each = threads.each
         self._make = Finisher(
-            fetcher.plan, device, padding, memory_format, fetcher.max_pixels, threads.each, fetcher.rand
+            fetcher.plan, device, padding, memory_format, fetcher.max_pixels, threads.each, fetcher.rand, pool
         )
-        self._stream = _dali.lease_stream(self, device)
+        self._stream = fetcher.pass_.stream or _dali.lease_stream(self, device)
 
     def close(self) -> None:
         """End the threads."""

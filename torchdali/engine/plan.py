@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..batch import Column
 from ..collate import Padding
-from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, as_kind
+from ..formats.decode import on_host
+from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, Polygons, as_kind
 from ..ragged import Ragged
 from ..rand import Rand
 from ..transforms.base import Convert, Filter, Transform
+from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
-from .chain import Chain, flatten
-from .decode import on_host
+from .chain import Chain, flatten, needs_torch
 from .fit import check_fit
 from .hostpass import Drawn, HostPass
 from .sounds import leaves_uniform
@@ -48,6 +50,7 @@ class Plan(Chain):
         read: the dataset's fields.
         added: the fields to which functions gave kinds; `in_views` those of functions in views.
         host: draws, and moves what lies in the pictures.
+        subsamples: the steps that choose the frames of clips, before all others.
         views: the chains of the views; without views there are none.
         uniform: whether the images or arrays of a field leave with one shape.
         tried: the functions that were called once already.
@@ -81,7 +84,9 @@ class Plan(Chain):
             steps.insert(0, Decode())
         if not self.encoded and steps and isinstance(steps[0], Decode):
             del steps[0]  # they are decoded already
-        self.views = [Chain(chain, device, key=key) for key, chain in chains.items()]
+        every = [step for chain in chains.values() for step in chain]
+        late = any(needs_torch(step) for step in steps) and all(isinstance(s, Transform) and s.on_host for s in every)
+        self.views = [Chain(chain, device, late=late, key=key) for key, chain in chains.items()]
         self.named_views = views is not None and views.named
         super().__init__(steps, device, whole=any(view.split for view in self.views))
         self.decodes = bool(self.encoded) and isinstance(self.steps[0], Decode)
@@ -91,6 +96,7 @@ class Plan(Chain):
         self.held = [step for chain in self.chains for step in chain.steps if isinstance(step, Function)]
         first = self.functions[0] if self.functions else len(self.steps)
         self.first_run = (0, first)
+        self.subsamples = [step for step in self.steps if isinstance(step, UniformTemporalSubsample)]
         self.fused = self.decodes and device == "cpu" and first > 0 and self._windowed(first)
         self.peeks = bool(self.encoded) and self._needs_sizes(first)
         self.any_functions = any(chain.functions for chain in self.chains)
@@ -119,6 +125,11 @@ class Plan(Chain):
         return any(chain.split for chain in self.chains)
 
     @property
+    def unchanging(self) -> bool:
+        """Whether the device part of every chain does the same in every pass."""
+        return super().unchanging and all(view.unchanging for view in self.views)
+
+    @property
     def empty(self) -> bool:
         """There is nothing to do but reading."""
         return not self.steps and not self.views
@@ -127,6 +138,12 @@ class Plan(Chain):
     def host_steps(self) -> bool:
         """Steps run in torch, in the last stage."""
         return any(chain.split < len(chain) for chain in self.chains)
+
+    def frames(self, clips: Column) -> Column:
+        """Choose the frames of clips [F, H, W, C], arrays or tensors."""
+        for step in self.subsamples:
+            clips = [clip[step.chosen(len(clip))] for clip in clips]
+        return clips
 
     def leaves_as(self, name: str) -> list[str]:
         """The names under which a field is settled: its own, or one for each view."""
@@ -170,7 +187,8 @@ class Plan(Chain):
         if not self.functions:
             needs = needs or any(step.needs_sizes for view in self.views for step in _before_function(view))
         acts = any(_acts(step) for chain in self.chains for step in chain.steps)
-        return needs or (self.host.annotated and acts)
+        drawn = any(isinstance(kind, Polygons) for kind in self.kinds.values())  # into masks of the image's size
+        return needs or drawn or (self.host.annotated and acts)
 
     def _uniformity(
         self, uniform: Callable[[str], bool | None], ragged: Sequence[str], one: Sequence[str]
@@ -265,18 +283,21 @@ class Plan(Chain):
                         return f"{type(step).__name__} needs the sizes of the images that {function.name} makes"
         return None
 
-    def choose(self, engine: str, any_size: bool) -> tuple[str, str]:
+    def choose(self, engine: str, any_size: bool, on_gpu: bool = False) -> tuple[str, str]:
         """Choose the execution, and say why.
 
         Args:
             engine: "eager", "pipeline", "debug" or "auto".
             any_size: the source or the order decides how many samples a batch has.
+            on_gpu: the source gives tensors on the GPU.
         """
         why_not = self.why_not_traced
         if any_size:
             why_not = (
                 "a pipeline has a largest batch size, and the source or a batch sampler decides how large they are"
             )
+        if on_gpu:
+            why_not = "the reader gives tensors on the GPU, and a pipeline is fed from the host"
         if engine == "pipeline" and why_not:
             return "eager", why_not
         if engine != "auto":

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import _dali
+from ..clock import TRANSFORM, switch
 from ..columns import writable
 from ..errors import TransformError
 from ..rand import Key, Rand, derive, shard_seed
@@ -254,6 +255,7 @@ class Program:
         beside = {name: value for name, value in sample.items() if isinstance(value, list)}
         if function.traceable:
             sample = {name: value for name, value in sample.items() if name not in beside}
+        before = switch(TRANSFORM) if isinstance(function, PerSample) else None
         with (
             nullcontext() if function.traceable else _dali.default_rng(seed),
             self._watched((chain.key, k), function, seed, work),
@@ -264,6 +266,8 @@ class Program:
                 sample = self.samples(function, columns, rands, plan.formats(chain, k))
             else:
                 sample = function(ops, sample, function_rand)
+        if before is not None:
+            switch(before)
         if not function.traceable:
             sample = {name: self._enter(function, name, value) for name, value in sample.items()}
         sample = {**beside, **sample}
@@ -343,7 +347,7 @@ def is_numeric(value: Any) -> bool:
 def layout_of(plan: Plan, name: str) -> str:
     """Give DALI's layout of a field's values; files have none."""
     kind = plan.kinds.get(name)
-    return "" if kind is None or kind.encoded else LAYOUTS.get(type(kind).__name__.lower(), "")
+    return "" if kind is None or name in plan.encoded else LAYOUTS.get(type(kind).__name__.lower(), "")
 
 
 LAYOUTS = {"image": "HWC", "video": "FHWC"}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..batch import BadSample, Columns, join, take
+from ..clock import count
 from ..errors import (
     BadSampleError,
     EngineError,
@@ -215,6 +216,7 @@ class Repair:
         except Exception as error:
             let_through(error)
             return Diagnosis(cause if decodes else error, "transform")
+        count("pillow")
         return Diagnosis(columns=repaired, repaired=True)
 
     def _read(self, work: Work, rows: Rows) -> Columns:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from .. import _dali
+from ..buffers import Pool
+from ..clock import COLLATE, DECODE, IDLE, INPUT, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..options import OnBadSample
@@ -28,6 +30,7 @@ from .fetch import Fetcher
 from .host import HostStage
 from .plan import Plan
 from .repair import Repair
+from .shelf import Shelf, close_all
 from .traced import Traced
 from .work import Work
 
@@ -38,7 +41,7 @@ _open: weakref.WeakSet[Run] = weakref.WeakSet()
 
 @functools.cache
 def _close_before_dali() -> None:
-    """At the interpreter's exit, end all runs before DALI takes its pipelines down under them.
+    """At the interpreter's exit, end all runs, and what lies on shelves, before DALI takes its pipelines down.
 
     Exit functions run in the reverse order of their registration: ours has to come after DALI's, which is registered
     when DALI is imported.
@@ -50,6 +53,7 @@ def _close_before_dali() -> None:
 def _close_all() -> None:
     for run in list(_open):
         run.close()
+    close_all()
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,22 @@ class Settings:
     memory_format: torch.memory_format | None
     policy: OnBadSample
     max_pixels: int | None
+    recorder: Recorder  # of the loader's clocks
+    shelf: Shelf
 
 
 class Run:
     """The works of some steps, finished, in order.
 
     fetch -> device part -> host part, each in a thread of its own where batches are prefetched.  DALI's objects are
-    made and used in the thread of their stage.
+    made and used in the thread of their stage, and what is dear to make comes from the shelf and goes back to it.
     """
 
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
         s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed = False
-        self._device = pass_.device
+        self._device, self._recorder = pass_.device, s.recorder
         self._busy = Busy()
         self._good = pass_.start  # after the last batch
         self._watched = s.source.watched
@@ -86,10 +92,14 @@ class Run:
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
         workers = 0 if s.engine == "debug" else pass_.num_threads
         self._cancel, self._reading = fetcher.reading.cancel, fetcher.reading
-        host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format)
+        pool: Pool = s.shelf.take("pool") or Pool()
+        host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format, pool)
 
-        def make_eager() -> Eager:
-            return Eager(fetcher, host.finish, host.each, sync=s.engine == "debug", inline=inline)
+        def make_session() -> _dali.Session:
+            return _dali.Session(pass_.num_threads, pass_.device, s.engine == "debug", pass_.stream)
+
+        def make_eager(session: _dali.Session | None = None) -> Eager:
+            return Eager(session or make_session(), fetcher, host.finish, host.each, inline=inline)
 
         # The stages hold these parts, and not the run: it can be collected while they work.
         busy = self._busy
@@ -99,19 +109,25 @@ class Run:
             return fetcher.works(steps, busy)
 
         def decode(works: Iterator[Work]) -> Iterator[Work]:
-            if not s.plan.on_dali:
-                return works
-            if s.engine == "pipeline":
-                # One more than a batch: see `order.Epoch.cut` for batches of one.
-                traced = Traced(make_eager(), pass_.batch_size + (pass_.batch_size == 1), pass_.num_threads)
-                return traced(works)
-            return _each(works, make_eager(), "decode", busy)
+            return on_dali(works) if s.plan.on_dali else works
+
+        def on_dali(works: Iterator[Work]) -> Iterator[Work]:
+            with s.shelf.lend("session", make_session) as session:
+                eager = make_eager(session)
+                if s.engine == "pipeline":
+                    # One more than a batch: see `order.Epoch.cut` for batches of one.
+                    largest = pass_.batch_size + (pass_.batch_size == 1)
+                    yield from Traced(eager, largest, pass_.num_threads, s.shelf)(works)
+                else:
+                    yield from _each(works, eager, "decode", busy)
 
         def finish(works: Iterator[Work]) -> Iterator[Work]:
             try:
                 for work in _each(works, host, "transform", busy):
                     if work.error is not None:
-                        repair(work)
+                        count("repairs")
+                        with staying(REPAIR):
+                            repair(work)
                     work.read = work.columns = {}
                     if work.release is not None:
                         work.release()
@@ -119,6 +135,7 @@ class Run:
             finally:
                 # The last stage to end, in its own thread.
                 host.close()
+                s.shelf.put("pool", pool)
                 fetcher.reading.close()
 
         _open.add(self)
@@ -149,7 +166,9 @@ class Run:
             raise
 
     def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
-        stage = Prefetcher(functools.partial(_begin, self._device, source), depth, f"torchdali-{name}")
+        stage = Prefetcher(
+            functools.partial(_begin, self._device, self._recorder, name, source), depth, f"torchdali-{name}"
+        )
         self._stages.append(stage)
         stage.start()
         return stage
@@ -231,10 +250,23 @@ def _stop(stages: list[Prefetcher[Work]]) -> None:
         stage.stop()
 
 
-def _begin(device: torch.device, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
+def _begin(device: torch.device, recorder: Recorder, name: str, source: Callable[[], Iterator[Work]]) -> Iterator[Work]:
     """Begin a stage in its thread."""
-    _dali.stay_on_device(device)
-    return source()
+    clock = recorder.begin(name)
+    before = take_over(clock, START)
+    try:
+        _dali.stay_on_device(device)
+        works = source()
+        with staying(START):
+            first = next(works, None)
+        switch(INPUT)
+        if first is not None:
+            yield first
+            del first  # not kept while the next ones are made
+            yield from works
+    finally:
+        give_back(before, IDLE)
+        recorder.end(clock)
 
 
 def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy: Busy) -> Iterator[Work]:
@@ -242,10 +274,12 @@ def _each(works: Iterator[Work], stage: Callable[[Work], None], name: str, busy:
     for work in works:
         if work.error is None:
             busy.begin(name, work.step.start)
+            before = switch(DECODE if name == "decode" else COLLATE)
             try:
                 stage(work)
             except Exception as error:
                 let_through(error)
                 work.error = leave_frame(error)
+            switch(before)
             busy.done(name)
         yield work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import take
+from ..clock import DECODE, INPUT, START, switch
 from ..errors import first_line, leave_frame, let_through
 from .eager import Eager
 from .program import Argument, layout_of
+from .shelf import Shelf
 from .work import Work
 
 
@@ -31,10 +34,11 @@ class Traced:
         eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
         batch_size: the largest number of samples in a step.
         num_threads: of the pipeline's pool.
+        shelf: keeps the pipeline for the next pass, where it has come to its end and the plan can't change.
     """
 
-    def __init__(self, eager: Eager, batch_size: int, num_threads: int) -> None:
-        self._eager, self._batch_size, self._num_threads = eager, batch_size, num_threads
+    def __init__(self, eager: Eager, batch_size: int, num_threads: int, shelf: Shelf) -> None:
+        self._eager, self._batch_size, self._num_threads, self._shelf = eager, batch_size, num_threads, shelf
         self._failed = 0  # works in a row
         self._given_up = False
 
@@ -49,23 +53,29 @@ class Traced:
                 yield first
                 continue
             feed.again.appendleft(first)
+            switch(START)
             try:
-                names, pipe = self._build(first, feed)
+                trace = self._trace(first)
             except Exception as error:
                 let_through(error)
                 feed.again.popleft()
                 self._fail(first, error)
                 yield first
                 continue
-            yield from self._run(pipe, names, feed)
-            del pipe
+            feed.inputs = functools.partial(self._inputs, trace.arguments)
+            trace.begin(feed)
+            yield from self._run(trace, feed)
+            if self._eager.plan.unchanging:
+                self._shelf.put("trace", trace)
+            del trace
 
-    def _run(self, pipe: Any, names: list[str], feed: _Feed) -> Iterator[Work]:
+    def _run(self, trace: Trace, feed: _Feed) -> Iterator[Work]:
         """Run a pipeline until the works end, or one of them fails."""
         while True:
+            switch(DECODE)
             try:
                 with _dali.on_device(self._eager.device):
-                    results = pipe.run()
+                    results = trace.run()
             except StopIteration:
                 yield from feed.flying  # only failed ones are left
                 feed.flying.clear()
@@ -81,7 +91,7 @@ class Traced:
             yield from feed.failed_ahead()
             work = feed.flying.popleft()
             try:
-                self._collect(work, names, results)
+                self._collect(work, trace.names, results)
                 self._failed = 0
             except Exception as error:
                 let_through(error)
@@ -125,8 +135,30 @@ class Traced:
         with eager.session if eager.stream else nullcontext():
             eager.hand_over(work, outputs)
 
-    def _build(self, first: Work, feed: _Feed) -> tuple[list[str], Any]:
-        """Build a pipeline; also give the names of its outputs."""
+    def _trace(self, first: Work) -> Trace:
+        """Take the pipeline of an earlier pass whose first samples had the same form, or build one."""
+        form = self._form(first)
+        trace: Trace | None = self._shelf.take("trace")
+        return trace if trace is not None and trace.form == form else self._build(first, form)
+
+    def _form(self, work: Work) -> Form:
+        """Give dtype, dimensions, and an image's channels, of each input: what a trace depends on beside the plan."""
+        plan = self._eager.plan
+        found = []
+        for name in plan.inputs:
+            value = np.asarray(work.columns[name][0])
+            channels = value.shape[-1] if name in plan.pixels and name not in plan.encoded else 0
+            found.append((value.dtype.str, value.ndim, channels))
+        return found
+
+    def _inputs(self, arguments: list[Argument], work: Work) -> list[Any]:
+        plan = self._eager.plan
+        numbers = [plan.kinds[name].held == "number" for name in plan.inputs]
+        columns = [work.columns[name] for name in plan.inputs]
+        columns = [np.array(column) if number else column for column, number in zip(columns, numbers, strict=True)]
+        return columns + self._eager.program.values(work, arguments)
+
+    def _build(self, first: Work, form: Form) -> Trace:
         eager, program, plan = self._eager, self._eager.program, self._eager.plan
         # One sample, eagerly, shows which arguments there are, and the element types in between.
         probe = _one_sample(first)
@@ -136,30 +168,76 @@ class Traced:
             arguments.append(argument)
             return _dali.as_batch(values)
 
-        ops = _dali.DynamicOps(eager.kind)
+        ops = eager.ops()
         with eager.session:
             program(ops, eager.inputs(probe), probe, note)
-        numbers = [plan.kinds[name].held == "number" for name in plan.inputs]
-
-        def inputs_of(work: Work) -> list[Any]:
-            columns = [work.columns[name] for name in plan.inputs]
-            columns = [np.array(column) if number else column for column, number in zip(columns, numbers, strict=True)]
-            return columns + program.values(work, arguments)
-
-        feed.inputs = inputs_of
-
         layouts = [layout_of(plan, name) for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
+        inlet = Inlet()
         with _dali.on_device(eager.device), pipe:
-            sources = _dali.external_source(feed, layouts, eager.device)
+            sources = _dali.external_source(inlet, layouts, eager.device)
             nodes = iter(sources[len(plan.inputs) :])
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if layout_of(plan, name) else node for name, node in inputs.items()}
-            traced = program(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda *_: next(nodes))
+            traced_ops = _dali.TracedOps(eager.kind, ops.seen)
+            traced_ops.alone = ops.alone
+            traced = program(traced_ops, inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
-        return list(traced), pipe
+        return Trace(pipe, inlet, list(traced), arguments, form)
+
+
+Form = list[tuple[str, int, int]]
+
+
+class Inlet:
+    """Gives a pipeline the inputs of the pass that it serves."""
+
+    feed: _Feed | None = None
+
+    def __call__(self) -> list[Any]:
+        if self.feed is None:
+            raise StopIteration
+        return self.feed()
+
+
+class Trace:
+    """A pipeline, which serves one pass after the other.
+
+    Args:
+        pipe: the pipeline.
+        inlet: gives it its inputs.
+        names: of its outputs.
+        arguments: of its operators, which follow the inputs.
+        form: of the samples that it was traced with.
+    """
+
+    def __init__(self, pipe: Any, inlet: Inlet, names: list[str], arguments: list[Argument], form: Form) -> None:
+        self._pipe, self._inlet, self._ended = pipe, inlet, False
+        self.names, self.arguments, self.form = names, arguments, form
+
+    def begin(self, feed: _Feed) -> None:
+        """Serve a pass from its first batch on."""
+        self._inlet.feed, self._ended = feed, False
+
+    def run(self) -> Any:
+        """Give the outputs of the next work.
+
+        Raises:
+            StopIteration: there is none, and nothing is left inside.
+        """
+        try:
+            return self._pipe.run()
+        except StopIteration:
+            self._ended = True
+            raise
+
+    def rest(self) -> bool:
+        """Stand at the start again; False after a pass that did not come to its end."""
+        self._inlet.feed = None
+        self._pipe.reset()
+        return self._ended
 
 
 class _Feed:
@@ -176,7 +254,12 @@ class _Feed:
         self.inputs: Any = None
 
     def take(self) -> Work | None:
-        return self.again.popleft() if self.again else next(self._works, None)
+        if self.again:
+            return self.again.popleft()
+        before = switch(INPUT)
+        work = next(self._works, None)
+        switch(before)  # in the caller's thread, the stages before have moved it
+        return work
 
     def take_back(self) -> None:
         """Let the works in flight come first again."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .. import _dali
 from ..batch import BadSample, Columns
+from ..forms.image import Images
 from ..order import Rows, Step
 from ..source import Failed
 from .hostpass import Drawn
@@ -50,7 +50,7 @@ class Work:
     views: list[Drawn] = field(default_factory=list)
     outputs: dict[str, _dali.Output] = field(default_factory=dict)
     lists: dict[str, list[Any]] = field(default_factory=dict)
-    shared: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    shared: dict[str, Images] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     error: BaseException | None = None
     failed: Failed | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..storage import open_storage
+from ..storage import Bytes, open_storage
 from .cache import Index, cached_index
 
 VERSION = "clips1"
@@ -49,15 +50,24 @@ def index_video(path: str, index_dir: str | Path | None = None) -> VideoIndex:
         ImportError: no PyAV.
         ValueError: it is no video file.
     """
-    index = cached_index(open_storage(path), VERSION, lambda: _read_packets(path), index_dir)
+    return _of(cached_index(open_storage(path), VERSION, lambda: _read_packets(path), index_dir))
+
+
+def _of(index: Index) -> VideoIndex:
     height, width = index["size"].tolist()
     return VideoIndex(index["times"], index["keys"], (height, width))
 
 
-def _read_packets(path: str) -> Index:
+def _read_packets(path: str, file: io.BytesIO | None = None) -> Index:
+    """Read the packets of a file.
+
+    Args:
+        path: the file's, for messages.
+        file: its contents, where they were read already.
+    """
     av = load_av()
     try:
-        with av.open(path) as container:
+        with av.open(path if file is None else file) as container:
             if not container.streams.video:
                 raise ValueError(f"{path}: a video file was expected, and it has no video in it")
             stream = container.streams.video[0]
@@ -68,7 +78,7 @@ def _read_packets(path: str) -> Index:
             ]
             size = stream.height, stream.width
     except av.error.FFmpegError as error:
-        if isinstance(error, OSError) and not os.path.exists(path):
+        if file is None and isinstance(error, OSError) and not os.path.exists(path):
             raise
         raise ValueError(f"{path}: a video file was expected: {error}") from error
     if any(time is None for time, _ in packets):
@@ -81,13 +91,41 @@ def _read_packets(path: str) -> Index:
     return {"times": np.sort(times), "keys": np.sort(keys), "size": np.array(size, np.int64)}
 
 
-def read_frames(path: str, index: VideoIndex, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+def decode_clip(data: Bytes, frames: int | None, stride: int, max_pixels: int | None) -> NDArray[np.uint8]:
+    """Decode frames of a video file in memory, from the first one on: uint8 [F, H, W, 3], RGB, as `read_frames` does.
+
+    Args:
+        data: the file, uint8 [n].
+        frames: how many; None: as many as there are.
+        stride: every stride-th frame.
+        max_pixels: the largest number of pixels of a frame that the file may promise; None: any number.
+
+    Raises:
+        ValueError: it is no video file, is damaged, promises too many pixels, or has fewer frames.
+        ImportError: no PyAV.
+    """
+    file = io.BytesIO(data.tobytes())
+    index = _of(_read_packets("the file", file))
+    there = len(index.times)
+    if max_pixels is not None and index.size[0] * index.size[1] > max_pixels:
+        raise ValueError(f"its frames are {index.size[0]} x {index.size[1]}, and max_pixels={max_pixels}")
+    numbers = np.arange(0, there, stride) if frames is None else np.arange(frames) * stride
+    if not there or numbers[-1] >= there:
+        raise ValueError(
+            f"a clip of {frames or 1} frames with stride={stride} was expected, and the file has {there} frames: write "
+            "fewer frames or a smaller stride"
+        )
+    file.seek(0)
+    return read_frames(file, index, numbers)
+
+
+def read_frames(path: str | io.BytesIO, index: VideoIndex, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Decode frames: uint8 [F, H, W, 3], RGB.
 
     It seeks to the key frame before the first one, and again where a key frame lies between two of them.
 
     Args:
-        path: the file.
+        path: the file, or its contents.
         index: the file's.
         numbers: rising, without repetitions.
 

@@ -31,12 +31,19 @@ class Component(NamedTuple):
     """Says how one part of a sample becomes a value.
 
     Attributes:
-        kind: what its field holds.
+        kind: how a column holds its values.
         convert: makes the value from its bytes, uint8 [n]; raises ValueError for other bytes.
+        whole: the kind of its field, where `kind` does not say it.
     """
 
     kind: Held
     convert: Callable[[Bytes], Any]
+    whole: Kind | None = None
+
+    @property
+    def of_field(self) -> Kind:
+        """The kind of its field."""
+        return as_kind(self.kind) if self.whole is None else self.whole
 
 
 def kind_of_bytes(field: str) -> Held:
@@ -53,8 +60,13 @@ def ending(name: str) -> str:
 
 
 def component(ext: str) -> Component:
-    """Give the component for an ending, as in WebDataset's own decoders, except that pickles stay bytes."""
+    """Give the component for an ending, as in WebDataset's own decoders, except that pickles stay bytes.
+
+    Images, sound and video stay files, which the loader decodes.
+    """
     last = ending(ext)
+    if last in AUDIO | VIDEO:
+        return Component("encoded", as_bytes, Audio(encoded=True) if last in AUDIO else Video(encoded=True))
     return Component("encoded", as_bytes) if last in IMAGES else _COMPONENTS.get(last, Component("array", as_bytes))
 
 
@@ -95,11 +107,9 @@ def whole_file(ext: str, told: AnyKind | None = None) -> Whole:
     """
     natural = component(ext)
     if told is None:
-        if ext in AUDIO | VIDEO:
-            return Audio(encoded=True) if ext in AUDIO else Video(encoded=True), as_bytes
-        if ext not in IMAGES and ext not in _COMPONENTS:
+        if ext not in IMAGES | AUDIO | VIDEO and ext not in _COMPONENTS:
             raise ValueError(f"the ending {ext!r} does not say what a file holds")
-        return as_kind(natural.kind), natural.convert
+        return natural.of_field, natural.convert
     kind = tell(told, "encoded" if natural.convert is as_bytes else natural.kind)
     if natural.convert is as_npy and not isinstance(kind, (Number, Object)):
         return replace(kind, encoded=False), as_npy

@@ -15,43 +15,63 @@ from numpy.typing import NDArray
 from ..moves import Affine, Warp
 from .points import middles
 
+_CPU = torch.device("cpu")
 
-def source_grid(move: Affine | Warp, size: tuple[int, int], dtype: torch.dtype) -> torch.Tensor | None:
+
+def source_grid(
+    move: Affine | Warp, size: tuple[int, int], dtype: torch.dtype, device: torch.device = _CPU
+) -> torch.Tensor | None:
     """Give the grid [1, h, w, 2] of one sample's move: (x, y) in its source, from -1 to 1; None: it is not touched.
 
     Args:
         move: with one sample's values.
         size: height and width of the source.
         dtype: float32 or float64, of the grid.
+        device: of the grid.
     """
     if isinstance(move, Warp):
-        if move.displacement is None:
-            return None
-        height, width = size
-        field = torch.as_tensor(move.displacement)
-        if field.shape != (height, width, 2):
-            raise ValueError(f"displacement must be [{height}, {width}, 2], got {list(field.shape)}")
-        grid = torch.empty(1, height, width, 2, dtype=dtype)
-        number = np.float64 if dtype == torch.float64 else np.float32
-        grid[..., 0] = torch.from_numpy(middles(width, number))
-        grid[..., 1] = torch.from_numpy(middles(height, number))[:, None]
-        return grid.add_(field.to(dtype))
+        return None if move.displacement is None else source_grids([move.displacement], size, None, dtype, device)
     matrix = np.asarray(move.matrix, np.float64)
     result = (int(move.size[0]), int(move.size[1]))
     if result == tuple(size) and (matrix == np.eye(3)[: len(matrix)]).all():
         return None
-    return (
-        _perspective_grid(matrix, size, result, dtype)
-        if len(matrix) == 3
-        else _affine_grid(matrix, size, result, dtype)
-    )
+    return source_grids(matrix[None], size, result, dtype, device)
+
+
+def source_grids(
+    maps: Any, size: tuple[int, int], result: tuple[int, int] | None, dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """Give the grids [N, h, w, 2] of samples of one size that come out with one size.
+
+    Args:
+        maps: matrices [N, 2, 3] or [N, 3, 3] of affine moves; or for warps displacements, N of [H, W, 2].
+        size: height and width of the sources.
+        result: of the results; None: of warps, which keep the size.
+        dtype: float32 or float64, of the grids.
+        device: of the grids.
+    """
+    if result is not None:
+        grid = _perspective_grid if maps.shape[1] == 3 else _affine_grid
+        return grid(maps, size, result, dtype, device)
+    height, width = size
+    if isinstance(maps, torch.Tensor):
+        fields = maps.to(device, dtype)
+    else:
+        fields = torch.stack([torch.as_tensor(field) for field in maps]).to(device, dtype)
+    if fields.shape[1:] != (height, width, 2):
+        raise ValueError(f"displacement must be [{height}, {width}, 2], got {list(fields.shape[1:])}")
+    grids = torch.empty(height, width, 2, dtype=dtype)
+    number = np.float64 if dtype == torch.float64 else np.float32
+    grids[..., 0] = torch.from_numpy(middles(width, number))
+    grids[..., 1] = torch.from_numpy(middles(height, number))[:, None]
+    return fields + grids.to(device)
 
 
 def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> torch.Tensor:
     """Take the pixels [..., C, h, w] of an image [..., C, H, W] at a grid [1, h, w, 2].
 
     Args:
-        image: of any real dtype.
+        image: of any real dtype; or a batch [N, C, H, W], with a grid for each, [N, h, w, 2].
         grid: of the image's dtype if that is a float, else float32.
         mode: "nearest", "bilinear" or "bicubic".
         fill: a number, or one for each channel; None: zeros.  (At the edges torchvision weighs even zeros twice where
@@ -69,7 +89,8 @@ def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> tor
     moved = torch.nn.functional.grid_sample(numbers, grid, mode=mode, padding_mode="zeros", align_corners=False)
     if fill is not None:
         moved, inside = moved[:, :-1], moved[:, -1:]
-        values = moved.new_tensor(fill if isinstance(fill, (list, tuple)) else [fill]).view(1, -1, 1, 1)
+        numbers = torch.tensor(fill if isinstance(fill, (list, tuple)) else [fill], dtype=moved.dtype)
+        values = numbers.to(moved.device).view(1, -1, 1, 1)
         if mode == "nearest":
             moved = torch.where(inside < 0.5, values, moved)
         else:
@@ -83,35 +104,45 @@ def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> tor
 
 
 def _affine_grid(
-    matrix: NDArray[np.float64], size: tuple[int, int], result: tuple[int, int], dtype: torch.dtype
+    matrices: NDArray[np.float64],
+    size: tuple[int, int],
+    result: tuple[int, int],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> torch.Tensor:
     (height, width), (rows, columns) = size, result
-    linear = np.linalg.inv(matrix[:, :2])
+    linear = np.linalg.inv(matrices[:, :, :2])
     # torchvision counts from the middles of source and result.
-    shift = linear @ (np.array([columns, rows]) / 2 - matrix[:, 2]) - np.array([width, height]) / 2
+    ends = (np.array([columns, rows]) / 2 - matrices[:, :, 2])[..., None]
+    shift = linear @ ends - np.array([[width], [height]]) / 2
     shift[np.abs(shift) < 1e-9] = 0
-    theta = torch.tensor(np.column_stack([linear, shift]), dtype=dtype)
+    theta = torch.tensor(np.concatenate([linear, shift], 2), dtype=dtype)
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace((1.0 - columns) * 0.5, (columns - 1.0) * 0.5, columns)
     base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows)[:, None]
     base[..., 2] = 1
-    theta = theta.T[None] / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
-    return base.view(1, -1, 3).bmm(theta).view(1, rows, columns, 2)
+    theta = theta.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
+    flat = base.view(1, -1, 3).to(device).expand(len(theta), -1, -1)
+    return flat.bmm(theta.to(device)).view(-1, rows, columns, 2)
 
 
 def _perspective_grid(
-    matrix: NDArray[np.float64], size: tuple[int, int], result: tuple[int, int], dtype: torch.dtype
+    matrices: NDArray[np.float64],
+    size: tuple[int, int],
+    result: tuple[int, int],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> torch.Tensor:
     (height, width), (rows, columns) = size, result
-    inverse = np.linalg.inv(matrix)
-    inverse /= inverse[2, 2]
-    above = torch.tensor(inverse[:2], dtype=dtype)
-    below = torch.tensor(inverse[[2, 2]], dtype=dtype)
+    inverse = np.linalg.inv(matrices)
+    inverse /= inverse[:, 2:, 2:]
+    above = torch.tensor(inverse[:, :2], dtype=dtype)
+    below = torch.tensor(inverse[:, [2, 2]], dtype=dtype).to(device)
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace(0.5, columns - 0.5, columns, dtype=dtype)
     base[..., 1] = torch.linspace(0.5, rows - 0.5, rows, dtype=dtype)[:, None]
     base[..., 2] = 1
-    flat = base.view(1, -1, 3)
-    above = above.T[None] / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
-    grid = flat.bmm(above) / flat.bmm(below.T[None])
-    return grid.sub_(1.0).view(1, rows, columns, 2)
+    flat = base.view(1, -1, 3).to(device).expand(len(above), -1, -1)
+    above = above.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
+    grid = flat.bmm(above.to(device)) / flat.bmm(below.transpose(1, 2))
+    return grid.sub_(1.0).view(-1, rows, columns, 2)

@@ -8,16 +8,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 
-from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of
-from .grid import sample, source_grid
+from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of, row_of
+from .grid import sample, source_grid, source_grids
 
 if TYPE_CHECKING:
     from .._dali import Ops
+
+
+Images: TypeAlias = "torch.Tensor | list[torch.Tensor]"
+"""A batch of images in torch: [N, C, H, W], or where they differ in size a list of [C, H, W]."""
 
 
 @functools.cache
@@ -69,6 +73,23 @@ def move_on_host(image: torch.Tensor, move: Move) -> torch.Tensor:
     if isinstance(move, Resize):
         return _resize_host(image, move, move.size)
     return _flip_host(image, move, move.on) if isinstance(move, Flip) else _sampled_host(image, move)
+
+
+def move_batch(images: Images, move: Move) -> Images:
+    """Move a batch of images, in torch on their own device: what `move_on_host` does with each.
+
+    Args:
+        images: [N, C, H, W], or a list of [C, H, W].
+        move: with arrays of one row per sample.
+    """
+    if isinstance(move, (Affine, Warp)) and isinstance(images, torch.Tensor):
+        return _sampled_batch(images, move)
+    return together([move_on_host(image, row_of(move, i)) for i, image in enumerate(images)])
+
+
+def together(images: list[torch.Tensor]) -> Images:
+    """Make one batch of images of one size; of others, the list."""
+    return torch.stack(images) if len({image.shape for image in images}) == 1 else images
 
 
 def has_rows(move: Move) -> bool:
@@ -142,6 +163,31 @@ def _affine(ops: Ops, image: Any, move: Affine) -> Any:
 # In torch
 
 
+def _sampled_batch(images: torch.Tensor, move: Affine | Warp) -> Images:
+    size = (images.shape[-2], images.shape[-1])
+    if isinstance(move, Warp):
+        moved = [i for i, field in enumerate(move.displacement) if field is not None]
+        result, maps = None, move.displacement
+        maps = maps[moved] if isinstance(maps, torch.Tensor) else [maps[i] for i in moved]
+    else:
+        ends = np.asarray(move.size).astype(np.int64)
+        if (ends != ends[0]).any():
+            return together([move_on_host(image, row_of(move, i)) for i, image in enumerate(images)])
+        result = (int(ends[0, 0]), int(ends[0, 1]))
+        maps = np.asarray(move.matrix, np.float64)
+        still = (maps == np.eye(3)[: maps.shape[1]]).all(axis=(1, 2)) & (result == size)
+        moved = np.flatnonzero(~still).tolist()
+        maps = maps[moved]
+    if not moved:
+        return images
+    dtype = images.dtype if images.is_floating_point() else torch.float32
+    fill = None if move.fill is None else fill_values(move.fill, images.dtype)
+    grids = source_grids(maps, size, result, dtype, images.device)
+    rows = torch.tensor(moved).to(images.device)
+    made = sample(images[rows], grids, move.interpolation, fill)
+    return made if len(moved) == len(images) else images.index_copy(0, rows, made)
+
+
 def _crop_host(image: torch.Tensor, move: Crop, start: Sequence[int], shape: Sequence[int]) -> torch.Tensor:
     (top, left), (height, width) = start, shape
     bottom, right = top + height, left + width
@@ -190,7 +236,7 @@ def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> to
     mode = move.interpolation
     resized: torch.Tensor
     native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and native_uint8()
-    if native and image.ndim == 3:
+    if native and image.ndim == 3 and not image.is_cuda:
         # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
         if image.stride(0) == 1:
             row, column = image.stride()[1:]
@@ -221,7 +267,7 @@ def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:
 
 def _sampled_host(image: torch.Tensor, move: Any) -> torch.Tensor:
     dtype = image.dtype if image.is_floating_point() else torch.float32
-    grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype)
+    grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype, image.device)
     if grid is None:
         return image
     fill = None if move.fill is None else fill_values(move.fill, image.dtype)

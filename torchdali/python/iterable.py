@@ -99,6 +99,10 @@ class IterableSource(PythonSource):
         told = [own() if callable(own) else None, *(["batch"] if self.whole_batches else [])]
         return f"iterable {type(self.dataset).__name__[:60]} {digest(*told)}"
 
+    @property
+    def where(self) -> str:
+        return type(self.dataset).__name__
+
     def bind(self, options: Options) -> Self:
         """Make a copy that reads with a loader's workers.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..batch import Columns
 from ..errors import StateMismatchError, let_through
+from ..listeners import own_epoch
 from ..workers import Answer
 from ..workers.info import worker_info
 from .collating import WHOLE, Collating
@@ -243,6 +244,7 @@ class IterableJob:
         self._met = True
         info = worker_info()
         self._taking.set_up = info is not None and info.asked  # by now, only worker_init_fn can have asked
+        own_epoch(self.dataset)
         self._created = all_integers(self.dataset)
         self._initial = self._state_or_nothing()
 

@@ -65,6 +65,10 @@ class PythonDataset(PythonSource):
         self._order: Order | None = None  # of a torch sampler, which may yield ids
         self._ids: Mapping[int, Any] = {}  # of the epoch that comes
 
+    @property
+    def where(self) -> str:
+        return type(self.dataset).__name__
+
     def __len__(self) -> int:
         if self._sized:
             return len(self.dataset)

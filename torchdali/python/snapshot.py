@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from ..errors import StateMismatchError
-from ..state import Position, shown
+from ..state import Position
+from ..summary import shown
 
 _ALL = 2**62  # more samples than any iterable gives
 _DIGEST = re.compile(r"\d{1,2} \w+")

@@ -71,6 +71,12 @@ class PythonSource(Source):
         """Make a worker's request for `Job.describe`, which returns a `Description`, or None without a sample."""
         raise NotImplementedError
 
+    # For people
+
+    @property
+    def known_kinds(self) -> dict[str, Kind] | None:
+        return None if self._description is None else self.kinds
+
     # For a loader
 
     def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
@@ -158,6 +164,11 @@ class PythonSource(Source):
         if self._pools is None:
             self._pools = Pools(WorkerOptions(), self.job())
         return self._pools
+
+    @property
+    def pids(self) -> list[int]:  # type: ignore[override]  # they come and go
+        """The loader's worker processes."""
+        return self.pools.pids
 
     @property
     def inline(self) -> bool:  # type: ignore[override]  # it follows from the options

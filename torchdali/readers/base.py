@@ -16,10 +16,11 @@ from ..errors import StateMismatchError
 from ..fields import ALWAYS, BESIDE, check_kinds, name_parts
 from ..fingerprint import digest, portable
 from ..formats.parts import kind_of_bytes
-from ..kinds import AnyKind, as_kind, as_kinds, tell
+from ..kinds import AnyKind, Kind, as_kind, as_kinds, tell
 from ..options import Options
 from ..readers import native
 from ..source import Pass, Source
+from ..summary import never_raises
 from .options import check_options
 from .shards import ReaderOrder, ShardedReading
 from .standalone import Standalone
@@ -160,8 +161,7 @@ class Reader(Standalone):
             if name in kinds
         }
         self.outputs = [
-            # A field of another kind than the natural one takes DALI's values unchanged.
-            output._replace(name=name) if (held := told.get(name, output).held) == output.held else Output(name, held)
+            output._replace(name=name) if _fits(output, told.get(name)) else Output(name, told[name])
             for name, output in zip(names, self.outputs, strict=True)
         ]
         known = {**ALWAYS, **{output.name: told.get(output.name, as_kind(output.kind)) for output in self.outputs}}
@@ -182,6 +182,11 @@ class Reader(Standalone):
         known = any(output.uniform for output in self.outputs if output.name == name)
         return known or self.kinds[name].held == "number"
 
+    @property
+    def on_gpu(self) -> bool:  # type: ignore[override]
+        """It gives tensors on the loader's GPU: DALI has it for GPUs only."""
+        return "cpu" not in native.reader_devices(self._class)
+
     # Size and order
 
     def __len__(self) -> int:
@@ -189,6 +194,14 @@ class Reader(Standalone):
         if self._length is None:
             self._length = self._count_samples(None)
         return self._length
+
+    @property
+    def known_size(self) -> int | None:
+        return self._length
+
+    @property
+    def where(self) -> str:
+        return self._where()
 
     def _count_samples(self, device: str | int | torch.device | None) -> int:
         """Let DALI count, on a loader's device where the reader needs a GPU."""
@@ -322,8 +335,15 @@ class Reader(Standalone):
             "once for each epoch, or iterate the reader itself, sample by sample"
         )
 
+    @never_raises
     def __repr__(self) -> str:
         return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
+
+
+def _fits(output: Output, told: Kind | None) -> bool:
+    """Whether an output's values can be of the kind that the user tells; for any other they are DALI's, unchanged."""
+    plain = told is not None and told.word == "array" and as_kind(output.kind).word != "array"
+    return told is None or (told.held == output.held and not plain)
 
 
 def _column(output: Output, values: Column) -> Column:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .. import kinds
 from ..fingerprint import files_digest
 from ..formats.nemo import check_wav, read_manifest
 from ..formats.parts import as_text
@@ -18,8 +20,9 @@ from .known import KnownReader
 class NemoAsr(KnownReader):
     """DALI's reader of NeMo's manifests: `manifest_filepaths`, files with an object of JSON per line.
 
-    Fields: audio (float32 [n], or another `dtype`; [n, channels] with `downmix=False`; from `offset` on, for `duration`
-    seconds where the line has them, so that a duration that is rounded down costs a sample of sound); sample_rate
+    Fields: audio (float32 [1, n], or [channels, n] with `downmix=False`, of the kind `Audio`, so that transforms of
+    sound act on it; with another `dtype`, arrays [n] or [n, channels]; from `offset` on, for `duration` seconds where
+    the line has them, so that a duration that is rounded down costs a sample of sound); sample_rate
     (float32, in Hz: the file's, even if `sample_rate` resamples it) unless `read_sample_rate=False`; text (str) unless
     `read_text=False`; with `read_idxs`, idx (int64, the number in its manifest among the lines that `min_duration` and
     `max_duration` leave).  WAV, FLAC and Ogg are read.  Relative paths start at the working directory, not at the
@@ -34,7 +37,11 @@ class NemoAsr(KnownReader):
     full_shuffle = True
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
-        outputs = [Output("audio", "array")]
+        dtype = self.options.get("dtype")
+        rate = self.options.get("sample_rate")
+        sound = kinds.Audio(rate=int(rate) if rate and rate > 0 and float(rate).is_integer() else None)
+        floats = dtype is None or getattr(dtype, "name", str(dtype)).lower().split(".")[-1] in ("float", "float32")
+        outputs = [Output("audio", sound, _channels_first) if floats else Output("audio", "array")]
         if self.options.get("read_sample_rate", True):
             outputs.append(Output("sample_rate", "number"))
         if self.options.get("read_text", True):
@@ -76,3 +83,8 @@ class NemoAsr(KnownReader):
             raise FileNotFoundError(f"{error}; {where}, so write absolute ones") from None
         for entry in kept:
             check_wav(entry)
+
+
+def _channels_first(sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Make [channels, n] of [n], or of [n, channels]."""
+    return sound[None] if sound.ndim == 1 else np.ascontiguousarray(sound.T)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .. import _dali
+from .. import _dali, kinds
 from ..checks import integer, nearest_path
 from ..errors import first_line
 from ..fingerprint import files_digest
@@ -25,7 +25,8 @@ FARTHEST = 2**30  # frames; DALI counts in 32 bits
 class Sequences(KnownReader):
     """Base of video readers: `filenames` (and `labels`), `file_list` or `file_root`, and a `sequence_length`.
 
-    Fields: video (uint8 [F, H, W, C]; F is `sequence_length`); label (int32) unless only `filenames` are given; frame
+    Fields: video (uint8 [F, H, W, C], of the kind `Video`, so that transforms move it and batches are [N, F, C, H, W];
+    F is `sequence_length`); label (int32) unless only `filenames` are given; frame
     with `enable_frame_num`: for "scalar", the number of the first frame (int32), for "sequence", of each (int32 [F]);
     timestamps with `enable_timestamps` (float64 [F], seconds).  A sequence begins every `step` frames (by default where
     the one before ends) and takes every `stride`-th frame; frames after the last whole sequence are left out.
@@ -38,7 +39,7 @@ class Sequences(KnownReader):
 
     def describe(self, fields: Sequence[str]) -> list[Output]:
         options = self.options
-        outputs = [Output("video", "array")]
+        outputs = [Output("video", kinds.Video(layout="FHWC"))]
         if options.get("file_root") or options.get("file_list") or "labels" in options:
             outputs.append(Output("label", "number", _number))
         frames = options.get("enable_frame_num", False)

@@ -23,8 +23,9 @@ from .indexed import IndexedReader
 class Webdataset(IndexedReader):
     """DALI's reader of tars as WebDataset writes them: `paths` and `ext`, such as ["jpg;jpeg;png", "cls"].
 
-    There is one field for each ending, which decides its kind, see `formats.parts.component`: images stay encoded, cls
-    is a number, txt a string, json an object, npy an array, and all others are bytes.
+    There is one field for each ending, which decides its kind, see `formats.parts.component`: images, sound and video
+    stay encoded until the loader decodes them, cls is a number, txt a string, json an object, npy an array, and all
+    others are bytes.
 
     torchdali reads the tars' headers once, and gives DALI an index made from them: so names of any length and form are
     right, and parts that are missing (`missing_component_behavior`: "error", "skip" or "empty"), that don't lie
@@ -43,7 +44,7 @@ class Webdataset(IndexedReader):
             return [Output(default_field(some[0]), "array") for some in wanted]
         parts = [component(some[0]) for some in wanted]
         return [
-            Output(default_field(some[0]), part.kind, None if part.kind == "encoded" else part.convert)
+            Output(default_field(some[0]), part.of_field, None if part.kind == "encoded" else part.convert)
             for some, part in zip(wanted, parts, strict=True)
         ]
 

@@ -9,9 +9,10 @@ from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
-from .crops import FiveCrop, TenCrop
+from .crops import FiveCrop, RandomSizeCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
+from .frames import UniformTemporalSubsample
 from .function import function, traceable
 from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
@@ -96,6 +97,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomRotation",
     "RandomShortestSize",
+    "RandomSizeCrop",
     "RandomSolarize",
     "RandomTimeCrop",
     "RandomVerticalFlip",
@@ -115,6 +117,7 @@ __all__ = [
     "Transform",
     "TrimSilence",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
     "Views",
     "function",
     "rand_augment_transform",

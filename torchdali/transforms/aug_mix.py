@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import Params, is_integer, is_number
+from .base import Params, Transform, is_integer, is_number
 from .operations import Geometric
 
 if TYPE_CHECKING:
@@ -121,3 +122,6 @@ class AugMix(Operations):
             weight = torch.tensor(params[f"weight{i}"], dtype=torch.float32)
             mixed.add_(weight * self.turns_host(image, params, self._turns(i)))
         return mixed.to(torch.uint8)
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        return Transform.transform_batch(self, images, params)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
 from .base import Params, Transform, is_integer, mode_name
@@ -115,6 +116,10 @@ class Operations(Rounds):
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
         self.check_bytes(image.dtype)
         return super().transform_host(image, **params)
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        self.check_bytes(images.dtype)
+        return super().transform_batch(images, params)
 
     def transform(self, ops: Any, image: Any, **params: Any) -> Any:
         self.check_bytes(ops.dtype_of(image))

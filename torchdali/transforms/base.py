@@ -4,9 +4,11 @@ A transform is split as in torchvision v2: `make_params` draws what is random, o
 at once; the rest only computes.  It has one form or two, which follow the same parameters:
 
     transform       on batches, in DALI's operators; written once, runs eagerly and inside a pipeline, on CPU and GPU
-    transform_host  on one sample, in torch on the CPU, where that is faster or truer (torchvision's own kernels)
+    transform_host  on one sample, in torch, where that is faster or truer (torchvision's own kernels)
 
-On the CPU, the engine runs the host forms of all steps after the last one that has none.
+On the CPU, the engine runs the host forms of all steps after the last one that has none.  On a GPU, DALI's form runs up
+to the first step that has none or is better in torch; from there on, torch makes whole batches on the GPU, by
+`transform_batch`, which without a form of its own runs `transform_host` image by image.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import has_dali_form, has_rows, in_rows, move_on_dali, move_on_host, move_row
+from ..forms.image import (
+    Images,
+    has_dali_form,
+    has_rows,
+    in_rows,
+    move_batch,
+    move_on_dali,
+    move_on_host,
+    move_row,
+    together,
+)
 from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Rand
@@ -73,6 +85,11 @@ class Transform:
     def on_host(self) -> bool:
         """There is a `transform_host`; a subclass may say that its own does not serve all arguments."""
         return self._defines("transform_host")
+
+    @property
+    def truer_in_torch(self) -> bool:
+        """On a GPU too it runs in torch where it can, since DALI's form follows another rule."""
+        return False
 
     @property
     def needs_sizes(self) -> bool:
@@ -148,10 +165,10 @@ class Transform:
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *args: Any, **params: Any
     ) -> torch.Tensor:
-        """Transform one image, in torch on the CPU.
+        """Transform one image, in torch, on the image's own device: the CPU, or on a loader's GPU that.
 
         Args:
-            image: [C, H, W], channels last in memory; it is not changed.
+            image: [C, H, W], on the CPU channels last in memory; it is not changed.
             out: memory that the result may be written to, or None.
             **params: the sample's rows of the params, as plain numbers and lists of them.
 
@@ -159,6 +176,19 @@ class Transform:
             `out`, or another tensor, perhaps a view of `image`.
         """
         raise NotImplementedError
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        """Transform a batch of images, in torch on their own device; by default image by image.
+
+        Args:
+            images: [N, C, H, W]; they are not changed.
+            params: the params of all samples.
+
+        Returns:
+            [N, C, H, W], or where they differ in size a list of [C, H, W]; perhaps views of `images`.
+        """
+        form = Transform.bind(self, params)
+        return together([form(image, None, i) for i, image in enumerate(images)])
 
     def bind(self, params: Params) -> HostForm:
         """Make the host form of a batch: what the samples have in common is done once.
@@ -179,6 +209,20 @@ class Transform:
     def out_channels(self, channels: int) -> int:
         """The number of channels after this transform."""
         return channels
+
+
+def in_batches(step: Transform, images: Images, params: Params) -> Images:
+    """Transform images in torch on their own device: as one batch where they have one size, else one by one.
+
+    Args:
+        step: it has a torch form.
+        images: a batch, or a list of images.
+        params: the params of all samples.
+    """
+    if isinstance(images, torch.Tensor):
+        return step.transform_batch(images, params)
+    rows = [{key: values[i : i + 1] for key, values in params.items()} for i in range(len(images))]
+    return together([step.transform_batch(image[None], row)[0] for image, row in zip(images, rows, strict=True)])
 
 
 class Mover(Transform):
@@ -237,6 +281,14 @@ class Mover(Transform):
         for move in self.moves(params):
             image = move_on_host(image, move)
         return image
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        if type(self).transform_host is not Mover.transform_host:
+            return super().transform_batch(images, params)
+        made: Images = images
+        for move in self.moves(params):
+            made = move_batch(made, move)
+        return made
 
     def bind(self, params: Params) -> HostForm:
         if type(self).transform_host is not Mover.transform_host or not self.rowwise:

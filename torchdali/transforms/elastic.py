@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.image import Images, move_batch
 from ..moves import Fill, Move, Sizes, Warp, check_fill
 from ..rand import Rand
 from .affine import check_interpolation
@@ -21,8 +22,8 @@ class ElasticTransform(Mover):
     """Each pixel displaced at random, smoothly.
 
     Simard, Steinkraus and Platt, "Best practices for convolutional neural networks applied to visual document
-    analysis", 2003, as torchvision does it, with its pixels; it has a CPU form only.  Boxes and points move by the
-    displacement at their place, an approximation that is torchvision's too.
+    analysis", 2003, as torchvision does it, with its pixels; it has a form in torch only, which on a GPU makes whole
+    batches.  Boxes and points move by the displacement at their place, an approximation that is torchvision's too.
 
     Args:
         alpha: how strong the displacements are: a number, or one for x and one for y.
@@ -74,6 +75,12 @@ class ElasticTransform(Mover):
                 field[i] = self._displacement(one, height, width)
         return [Warp(field, mode_name(self.interpolation), self.fill)]
 
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        ends = _two(self.alpha, "alpha"), _two(self.sigma, "sigma")
+        height, width = images.shape[-2:]
+        fields = displacements(params["seed"].tolist(), height, width, *ends, images.device)
+        return move_batch(images, Warp(fields, mode_name(self.interpolation), self.fill))
+
     def _displacement(self, seed: int, height: int, width: int) -> NDArray[np.float32]:
         return displacement(seed, height, width, _two(self.alpha, "alpha"), _two(self.sigma, "sigma"))
 
@@ -86,17 +93,37 @@ def displacement(
     Returns:
         [H, W, 2], (x, y), in halves of the image's width and height.
     """
+    field: NDArray[np.float32] = displacements([seed], height, width, alpha, sigma, torch.device("cpu"))[0].numpy()
+    return field
+
+
+def displacements(
+    seeds: Sequence[int],
+    height: int,
+    width: int,
+    alpha: tuple[float, float],
+    sigma: tuple[float, float],
+    device: torch.device,
+) -> torch.Tensor:
+    """Make the fields of a batch, [N, H, W, 2]: drawn on the CPU, whose numbers masks move by too, and smoothed there.
+
+    Args:
+        seeds: one for each sample.
+        height, width: of all images.
+        alpha, sigma: as of `ElasticTransform`, for x and y.
+        device: where they are smoothed.
+    """
     from torchvision.transforms.v2.functional import gaussian_blur
 
-    generator = torch.Generator().manual_seed(seed)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     planes = []
     for axis, extent in enumerate((width, height)):
-        plane = torch.rand(1, 1, height, width, generator=generator) * 2 - 1
+        drawn = [torch.rand(1, height, width, generator=generator) for generator in generators]
+        plane = torch.stack(drawn).to(device) * 2 - 1
         if sigma[axis] > 0:
             plane = gaussian_blur(plane, [_kernel(sigma[axis])] * 2, list(sigma))
         planes.append(plane * alpha[axis] / extent)
-    field: NDArray[np.float32] = torch.cat(planes, 1)[0].permute(1, 2, 0).numpy()
-    return field
+    return torch.cat(planes, 1).permute(0, 2, 3, 1)
 
 
 def _kernel(sigma: float) -> int:

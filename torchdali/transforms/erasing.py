@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..forms.image import functional
+from ..forms.image import Images, functional
 from ..moves import Sizes
 from ..rand import Rand
 from .base import Params, is_number, number_pair
 from .chance import Chance
-from .noise import normal, seeds
+from .noise import hashed_normal, normal, seeds
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -33,7 +33,8 @@ class RandomErasing(Chance):
         scale: range of the rectangle's part of the image's area.
         ratio: range of height / width.
         value: what the pixels become, in the image's own units: a number, one for each channel, or "random" for
-            normally distributed numbers of mean 0 and deviation 1, which has a CPU form only.
+            normally distributed numbers of mean 0 and deviation 1, which have a form in torch only: the numbers on a
+            GPU are others than on the CPU.
         inplace: accepted as in torchvision; batches are always fresh.
 
     Both forms are equal to torchvision's.
@@ -108,3 +109,15 @@ class RandomErasing(Chance):
             fill = torch.tensor(values, device=image.device)[:, None, None]
         erased: torch.Tensor = functional().erase_image(image, top, left, height, width, fill)
         return erased
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        if self.value != "random":
+            return super().transform_batch(images, params)
+        inside = torch.ones((), dtype=torch.bool, device=images.device)
+        for axis, extent in enumerate(images.shape[2:]):
+            start, shape = (torch.from_numpy(params[name][:, axis]).to(images.device) for name in ("start", "shape"))
+            place = torch.arange(extent, device=images.device)
+            within = (place >= start[:, None]) & (place < (start + shape)[:, None])
+            inside = inside & (within[:, None, None] if axis else within[:, None, :, None])
+        noise = hashed_normal(images.shape[1:], params["seed"], images.device)
+        return torch.where(inside, noise.to(images.dtype), images)

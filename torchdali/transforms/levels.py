@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from ..forms.image import functional
+from ..forms.image import Images, functional
 from . import adjust
-from .base import is_integer, is_number
+from .base import Params, is_integer, is_number
 from .chance import Chance, bits, chosen
 from .switch import switch
 
@@ -182,8 +183,9 @@ class RandomAutocontrast(Chance):
 class RandomEqualize(Chance):
     """The histogram of each channel made flat, with probability p.
 
-    Images are uint8, or floats in [0, 1].  The CPU form is torchvision's, which follows Pillow's rule.  The DALI form
-    follows OpenCV's: on photographs they differ by 7 levels on average, and by 51 at most.
+    Images are uint8, or floats in [0, 1].  The torch form is torchvision's, which follows Pillow's rule; it runs on a
+    GPU too, unless a step that only DALI has follows.  The DALI form follows OpenCV's: on photographs they differ by 7
+    levels on average, and by 51 at most.
 
     Raises:
         ValueError: p is no probability.
@@ -191,9 +193,16 @@ class RandomEqualize(Chance):
 
     p: float = 0.5
 
+    truer_in_torch = True
+
     def transform(self, ops: Ops, image: Any, on: Any) -> Any:
         dtype = ops.dtype_of(image)
         return switch(ops, on, [lambda ops, part: equalized(ops, part, dtype)], image, [{}])
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
         return functional().equalize_image(image) if on else image
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        (rows,) = np.nonzero(params["on"])
+        chosen = torch.from_numpy(rows).to(images.device)
+        return images.index_copy(0, chosen, functional().equalize_image(images[chosen])) if len(rows) else images

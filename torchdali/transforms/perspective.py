@@ -19,7 +19,7 @@ from .base import Params, is_number, probability
 class RandomPerspective(Mapped):
     """The image's corners moved inwards at random, with probability p.
 
-    Drawn as torchvision does, with its pixels; it has a CPU form only.
+    Drawn as torchvision does, with its pixels; it has a form in torch only, which on a GPU makes whole batches.
 
     Args:
         distortion_scale: how far the corners may move, in halves of the image's width and height, from 0 to 1.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .base import Transform, channel_numbers, check_channels
+from ..forms.image import Images
+from .base import Params, Transform, channel_numbers, check_channels
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -88,6 +89,14 @@ class Normalize(Transform):
         rows.copy_(image.permute(1, 2, 0).flatten(1)).mul_(scale).add_(bias)
         return out
 
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        channels = images.shape[1]
+        if len(self.mean) not in (1, channels):
+            raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
+        rows = self.affine(channels, images.dtype == torch.uint8)
+        scale, bias = (row.to(images.device)[:, None, None] for row in rows)
+        return images.to(torch.float32, copy=True).mul_(scale).add_(bias)
+
 
 _FLOATS = (torch.float32, torch.float16, torch.float64)
 
@@ -140,3 +149,6 @@ class ToDtype(Transform):
             return (image if factor == 1.0 else image.mul(factor)).to(self.dtype)
         converted = image.to(self.dtype)
         return converted if factor == 1.0 else converted.mul_(factor)
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        return self.transform_host(images)

@@ -38,11 +38,14 @@ class Done(NamedTuple):
     Attributes:
         run, serial: as in `Compute`.
         outcome: the slot with the answer, or what the job raised.
+        begin, seconds: when the worker began, by `time.perf_counter`, and how long it took.
     """
 
     run: int
     serial: int
     outcome: Written | Failure
+    begin: float
+    seconds: float
 
 
 class NotStarted(NamedTuple):

@@ -18,9 +18,9 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from ..checks import integer, one_of
+from ..clock import worked
 from ..errors import let_through
 from . import launch, sharing
-from .failure import Failure
 from .job import Job, dataset_of
 from .messages import Compute, Done, NotStarted
 from .process import WorkerProcess
@@ -90,7 +90,7 @@ class WorkerPool:
         self._processes: Processes | None = None
         self._closed = self._busy = False
         self._run = self._serial = 0
-        self._outcomes: dict[int, tuple[WorkerProcess, Written | Failure]] = {}  # by the tasks' serial numbers
+        self._outcomes: dict[int, tuple[WorkerProcess, Done]] = {}  # by the tasks' serial numbers
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     def start(self) -> None:
@@ -199,9 +199,10 @@ class WorkerPool:
             while under_way:
                 serial, task = under_way.popleft()
                 with self._held():
-                    process, outcome = self._take(processes, run, serial)
+                    process, done = self._take(processes, run, serial)
+                worked(process.number, done.begin, done.seconds)
                 fill()  # before the consumer is busy
-                yield Result(task, process, outcome)
+                yield Result(task, process, done.outcome)
             if failure is not None:
                 raise failure
         finally:
@@ -278,9 +279,9 @@ class WorkerPool:
         if run != self._run or self._processes is None or self._closed:
             return
         self._processes.table.run = 0
-        for process, outcome in self._outcomes.values():
-            if isinstance(outcome, Written):
-                process.freed.append(outcome.slot)
+        for process, done in self._outcomes.values():
+            if isinstance(done.outcome, Written):
+                process.freed.append(done.outcome.slot)
         self._outcomes.clear()
 
     def _still(self, run: int) -> None:
@@ -307,14 +308,14 @@ class WorkerPool:
         process.post(Packet(message), processes.selector)
         return self._serial
 
-    def _take(self, processes: Processes, run: int, serial: int) -> tuple[WorkerProcess, Written | Failure]:
+    def _take(self, processes: Processes, run: int, serial: int) -> tuple[WorkerProcess, Done]:
         self._still(run)
         self._look(processes, run, 0)
         while serial not in self._outcomes:
             self._look(processes, run, self._patience(processes))
-        process, outcome = self._outcomes.pop(serial)
+        process, done = self._outcomes.pop(serial)
         process.pending -= 1
-        return process, outcome
+        return process, done
 
     def _patience(self, processes: Processes) -> float:
         """Compute the seconds until a worker is late.
@@ -391,7 +392,7 @@ class WorkerPool:
         for fd in fds:
             os.close(fd)
         if message.run == run:
-            self._outcomes[message.serial] = process, outcome
+            self._outcomes[message.serial] = process, message
         elif isinstance(outcome, Written):
             process.freed.append(outcome.slot)
 

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple
@@ -142,6 +143,7 @@ def _serve(sock: socket.socket, number: int, codec: Codec, job: Job, table: Stat
         if table.run != run:
             continue
         table.enter(number, COMPUTING, task)
+        begin = time.perf_counter()  # of the machine: the pool's process has the same
         try:
             # Here, and not in a function: a failure's traceback begins after this frame.
             try:
@@ -157,16 +159,17 @@ def _serve(sock: socket.socket, number: int, codec: Codec, job: Job, table: Stat
             table.enter(number, HANDING_OVER, task)
             if table.run == run:
                 written, fds = slots.write(*answer, codec)
-                _send(sock, Done(run, serial, written), fds)
+                _send(sock, Done(run, serial, written, begin, time.perf_counter() - begin), fds)
             del answer
         except _StaleError:
             pass
         except Exception as error:
             failure = Failure.of(error, codec, number, task, index)
+            done = Done(run, serial, failure, begin, time.perf_counter() - begin)
             try:
-                _send(sock, Done(run, serial, failure))
+                _send(sock, done)
             except SharedMemoryError:
-                _send(sock, Done(run, serial, failure.short()))
+                _send(sock, done._replace(outcome=failure.short()))
         table.enter(number, IDLE)
 
 

@@ -1,4 +1,4 @@
-"""Decodes the files that DALI does not: pictures that keep their own values, and sound."""
+"""Decodes the files that DALI does not: pictures that keep their own values, sound and video."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..formats.audio import decode_audio
-from ..kinds import Audio, Image, Kind, Video
+from ..kinds import Audio, Image, Kind, Video, Volume
 from ..pillow import decode, decode_unchanged
+from .audio import decode_audio
+from .clips import decode_clip
 
 
 def on_host(kind: Kind) -> bool:
@@ -19,13 +20,15 @@ def on_host(kind: Kind) -> bool:
 
 
 def decode_value(kind: Kind, data: NDArray[np.uint8], max_pixels: int | None) -> NDArray[Any]:
-    """Decode one file: pictures to [H, W, C], sound to [channels, samples].
+    """Decode one file: pictures to [H, W, C], sound to [channels, samples], video to [F, H, W, 3].
 
     Raises:
         OSError, RuntimeError, ValueError, SyntaxError: the decoder's errors.
     """
     if isinstance(kind, Audio):
         return decode_audio(data, kind.rate, kind.channels)
+    if isinstance(kind, Video):
+        return decode_clip(data, kind.frames, kind.stride, max_pixels)
     if isinstance(kind, Image):
         upright = kind.exif is not False
         if kind.mode == "unchanged":
@@ -43,6 +46,7 @@ def check_files(kinds: Mapping[str, Kind]) -> None:
         ValueError: it says what to write.
     """
     for name, kind in kinds.items():
-        if on_host(kind) and not isinstance(kind, (Audio, Image)):
-            instead = "td.VideoClips(files, frames)" if isinstance(kind, Video) else ".npy files, which are arrays"
-            raise ValueError(f"{name!r} holds files of the kind {kind.word}, which are not decoded: write {instead}")
+        if isinstance(kind, Volume) and kind.encoded:
+            raise ValueError(
+                f"{name!r} holds files of the kind volume, which are not decoded: write .npy files, which are arrays"
+            )

@@ -1,0 +1,125 @@
+"""The loader of a recipe's config: the recipe's own `make_loader`, called with what the config says.
+
+A recipe is a script RECIPES/NAME.py whose function `main` takes the sections of its config, and `make_loader` the name
+of a split, and any of: sections of the config by their names, seed, world_size and device.  A config without a
+`make_loader` describes a `torchdali.lightning.DataModule` in its section `data`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checks import nearest_path
+from ..errors import first_line, let_through
+from ..loader import DataLoader
+from .command import UsageError, wrong_input
+
+SPLITS = ("train", "val")
+_DATASETS = ("train", "val", "test", "predict")  # of a DataModule
+
+
+def is_config(path: str) -> bool:
+    """Whether a path is that of a config, by its name."""
+    return path.endswith((".yaml", ".yml"))
+
+
+def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recipe: str | None = None) -> DataLoader:
+    """Make the loader of a config, on the CPU and for one process.
+
+    Args:
+        config: the YAML file.
+        more: options that override it, such as "--data.root=photos".
+        split: "train" or "val".
+        recipe: the script; None: recipes/NAME.py beside the folder configs/NAME of the config.
+
+    Raises:
+        UsageError: a file is missing, the config does not fit the recipe, or the loader can't be made.
+    """
+    if not os.path.isfile(config):
+        raise UsageError(f"{config} does not exist{nearest_path(config)}")
+    script = Path(recipe) if recipe is not None else _script_of(Path(config))
+    if not script.is_file():
+        hint = "" if recipe is not None else ": write --recipe SCRIPT"
+        raise UsageError(f"the recipe {script} of {config} does not exist{nearest_path(script)}{hint}")
+    try:
+        configs = importlib.import_module("torchdali.configs")
+        yaml = importlib.import_module("yaml")
+    except ImportError as error:
+        raise UsageError("configs of recipes need jsonargparse: pip install 'torchdali[recipes]'") from error
+    parser = configs.ArgumentParser(exit_on_error=False, prog=script.name)
+    with wrong_input(config):
+        module = _load(script)
+        make = getattr(module, "make_loader", None)
+        if make is None or not hasattr(module, "main"):
+            return _of_data_module(
+                parser, yaml.safe_load(Path(config).read_text(encoding="utf-8")), more, split, script
+            )
+        parser.add_argument("--config", action="config")
+        parser.add_function_arguments(module.main, fail_untyped=False)
+        values = {n: _on_cpu(one) for n, one in vars(_parsed(parser, [f"--config={config}", *more])).items()}
+        known = {**values, "split": split, "world_size": 1, "device": torch.device("cpu")}
+        known["seed"] = next((one.seed for one in values.values() if hasattr(one, "seed")), 0)
+        wanted = inspect.signature(make).parameters
+        missing = [name for name, one in wanted.items() if name not in known and one.default is one.empty]
+        if missing:
+            raise ValueError(f"make_loader of {script} needs {missing[0]}, which is no section of the config")
+        made: DataLoader = make(**{name: known[name] for name in wanted if name in known})
+        return made
+
+
+def _script_of(config: Path) -> Path:
+    """Give recipes/NAME.py for configs/NAME/some.yaml."""
+    folder = config.absolute().parent
+    return folder.parent.parent / "recipes" / f"{folder.name}.py"
+
+
+def _load(script: Path) -> Any:
+    name = f"torchdali_recipe_{script.stem}"
+    spec = importlib.util.spec_from_file_location(name, script)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"a Python script was expected as recipe, got {script}")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    sys.path.insert(0, str(script.parent.absolute()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _on_cpu(section: Any) -> Any:
+    """Set the device of a section of the config, which a recipe sets itself where it is "auto"."""
+    has_one = dataclasses.is_dataclass(section) and not isinstance(section, type) and hasattr(section, "device")
+    return dataclasses.replace(section, device="cpu") if has_one else section
+
+
+def _parsed(parser: Any, arguments: list[str]) -> Any:
+    try:
+        return parser.instantiate(parser.parse_args(arguments))
+    except Exception as error:  # jsonargparse's, of a config that does not fit
+        let_through(error)
+        reasons = re.findall(r"^ +- (.+)", str(error), re.MULTILINE)  # why each type of several does not fit
+        raise UsageError("; ".join([first_line(error), *reasons[:1]])) from error
+
+
+def _of_data_module(parser: Any, content: Any, more: Sequence[str], split: str, script: Path) -> DataLoader:
+    if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
+        raise UsageError(f"{script} has no make_loader, and its config no section data of a DataModule")
+    module = importlib.import_module("torchdali.lightning").DataModule
+    parser.add_class_arguments(module, "data")
+    own = {name: value for name, value in content["data"].items() if name == split or name not in _DATASETS}
+    data = _parsed(parser, [f"--data={json.dumps(own)}", *more]).data
+    loader: DataLoader = getattr(data, f"{split}_dataloader")()
+    return loader

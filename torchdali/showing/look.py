@@ -1,0 +1,162 @@
+"""Samples as they leave a loader, and what is known of their fields: all that a picture of them is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..kinds import Kind
+from ..loader import DataLoader
+from ..order import Epoch, Order, Rows
+from ..samples import samples_of
+from ..state import Position
+from ..summary import how_many
+from .batches import fields_of, split
+
+Sample = dict[str, Any]
+"""The fields of a sample: tensors of their true sizes, numbers, objects; a list or dict of them, for each view one."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Some samples, each drawn once or several times.
+
+    Attributes:
+        draws: for each draw, the samples.
+        kinds: of the fields that have one; others are guessed from their values.
+        views: the names of the views; without views there is one without a name.
+        viewed: the fields of which each view has its own.
+        formats: for each view, the formats of the fields of boxes.
+        steps: for each view, the steps of its transform.
+        words: what is shown.
+    """
+
+    draws: Sequence[Sequence[Sample]]
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    views: Sequence[str] = ("",)
+    viewed: frozenset[str] = frozenset()
+    formats: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    steps: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    words: str = ""
+
+    def of_view(self, sample: Sample, view: str) -> Sample:
+        """Give the fields of a sample as one view has them."""
+        place = list(self.views).index(view)
+        return {
+            name: (value[view] if isinstance(value, dict) else value[place]) if name in self.viewed else value
+            for name, value in sample.items()
+        }
+
+
+class Chosen(Order):
+    """Some samples, in the same order in each epoch.
+
+    Args:
+        rows: the samples, and the keys of their random numbers.
+        dataset_size: the number of samples in the dataset.
+    """
+
+    def __init__(self, rows: Rows, dataset_size: int) -> None:
+        self.rows, self.dataset_size = rows, dataset_size
+
+    def __len__(self) -> int:
+        return len(self.rows.indices)
+
+    def epoch(self, seed: int, at: Position) -> Epoch:
+        return Epoch(len(self), lambda places: Rows(self.rows.indices[places], self.rows.keys[places]))
+
+    def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
+        return "chosen samples"
+
+
+def _as_is(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields
+
+
+def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
+    """Take the next samples that a loader would give; the loader does not move.
+
+    Several draws are those of this epoch and of the ones after it.
+
+    Raises:
+        ValueError: several draws of samples that can't be read by index, or a batch that no samples can be found in.
+    """
+    source = loader.source
+    by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated)
+    if draws > 1 and not by_index:
+        raise ValueError(
+            f"draws={draws} needs samples that can be read again by their indices, and {type(source).__name__} gives "
+            "them in its own order: write draws=1"
+        )
+    alone: dict[str, Any] = {"prefetch_factor": 0, "with_state": False, "max_bad_samples": None}
+    whole = loader.batch_transform is not None or source.collated
+    if not whole:
+        alone |= {"output": _as_is, "collate_fn": None}
+    if by_index and (draws > 1 or not whole):
+        rows = loader.rows_ahead(samples)
+        alone |= {"sampler": Chosen(rows, len(source)), "shuffle": False, "drop_last": False, "pad_last": False}
+        alone |= {"rank": 0, "world_size": 1, "batch_size": min(len(rows.indices), loader.batch_size or samples)}
+        if not len(rows.indices):
+            return Look([[]], words="nothing: the epoch has no samples")
+    epoch = loader.epoch
+    taken = []
+    with loader.beside(**alone) as other:
+        for draw in range(draws):
+            if draw or "sampler" in alone:
+                other.seek(epoch + draw, 0)
+            taken.append(_take(other, samples, whole))
+        left_out = other.bad_samples
+        words = f"{type(source).__name__}, epoch {epoch}" + (f" to {epoch + draws - 1}" if draws > 1 else "")
+        seen = loader._progress.current.samples_seen
+        words += f", from sample {seen:,} on" if seen else ""
+        if left_out:
+            words += f"; {how_many(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
+        if source.collated:
+            return Look(taken, words=words)
+        plan = other._compiled()
+        views = [chain.key for chain in plan.views]
+        chains = dict(zip(views or [""], plan.views or [plan], strict=True))
+        return Look(
+            draws=taken,
+            kinds=plan.kinds,
+            views=views or [""],
+            viewed=frozenset(name for name in taken[0][0] if views and plan.viewed(name)) if taken[0] else frozenset(),
+            formats={view: plan.formats(chain, len(chain.steps)) for view, chain in chains.items()},
+            steps={view: [*plan.steps, *(chain.steps if views else ())] for view, chain in chains.items()},
+            words=words,
+        )
+
+
+def _take(loader: DataLoader, samples: int, whole: bool) -> list[Sample]:
+    """Take the first samples of a pass."""
+    found: list[Sample] = []
+    for batch in loader:
+        if whole:
+            names = () if loader.source.collated else loader.source.fields
+            found += split(fields_of(batch, names))
+        else:
+            found += samples_of(batch, dict, loader._objects)
+        if len(found) >= samples:
+            break
+    return found[:samples]
+
+
+def look_at_batch(batch: Any, samples: int) -> Look:
+    """Take the samples of a batch of any form.
+
+    Raises:
+        ValueError: no samples are found in it.
+    """
+    found = split(fields_of(batch))[:samples]
+    views = max((len(v) for s in found[:1] for v in s.values() if isinstance(v, list) and _are_tensors(v)), default=1)
+    if views == 1:
+        return Look([found], words=f"a batch of {how_many(len(found), 'sample')}")
+    viewed = frozenset(n for n, v in found[0].items() if isinstance(v, list) and _are_tensors(v) and len(v) == views)
+    return Look([found], views=[str(n) for n in range(views)], viewed=viewed, words="a batch of views")
+
+
+def _are_tensors(values: list[Any]) -> bool:
+    return len(values) > 1 and all(hasattr(value, "shape") and np.ndim(value) >= 2 for value in values)
