@@ -829,7 +829,6 @@ class DataLoader(TakenByFabric):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Neither does a Trainer travel.
         left = {"_runs", "_shelf", "_recorder"}
         return {name: value for name, value in self.__dict__.items() if name not in left}
 

@@ -32,7 +32,7 @@ class Ordering:
             return Sequential(len(self._source))
         own = self._own
         if between and type(own) in (Sequential, Shuffled) and len(self._source) != own.dataset_size:
-            self._own = own = type(own)(len(self._source))
+            self._own = own = (Shuffled if type(own) is Shuffled else Sequential)(len(self._source))
         return own
 
     def overfit(self, trainer: Any) -> None:
