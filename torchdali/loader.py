@@ -66,8 +66,9 @@ class DataLoader(TakenByFabric):
             arrays and numbers become tensors.
         shuffle: draw a new order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
-            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
-            may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
+            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  For a dataset of
+            Python code it may yield ids, such as strings or tuples, which the dataset is asked for.  One without a
+            length may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
