@@ -1,5 +1,7 @@
-"""Defines the peers of ``compare.py``: endless streams of batches, each in its fastest configuration that gives the same
-antialiased result.  A peer's packages are imported when it runs; one that is missing is named in the table.
+"""Defines the peers of ``compare.py``: endless streams of batches, each in its fastest configuration.
+
+All give the same antialiased result.  A peer's packages are imported when it runs; one that is missing is named in the
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _work import AREA, ASPECT, CROP, MEAN, SEED, SHORTER, SMALL, STD, Batch, Work, small_images
+from _work import AREA, ASPECT, CROP, SEED, SHORTER, SMALL, Batch, Work, small_images
 
 CORES = len(os.sched_getaffinity(0))
 CONTAINED = 2000  # images in the containers of webdataset, LitData and Streaming
@@ -316,9 +318,7 @@ def ndd(root: Path, work: Work, capture: bool) -> Iterator[Batch]:
                 images = dynamic.resize(images, size=[CROP, CROP], interp_type=types.INTERP_LINEAR, antialias=True)
             else:
                 images = dynamic.decoders.image(encoded)
-                images = dynamic.resize(
-                    images, resize_shorter=SHORTER, interp_type=types.INTERP_LINEAR, antialias=True
-                )
+                images = dynamic.resize(images, resize_shorter=SHORTER, interp_type=types.INTERP_LINEAR, antialias=True)
             images = dynamic.crop_mirror_normalize(
                 images,
                 dtype=dynamic.float32,
