@@ -96,7 +96,7 @@ class Run:
         host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format, pool)
 
         def make_session() -> _dali.Session:
-            return _dali.Session(pass_.num_threads, pass_.device, sync=s.engine == "debug")
+            return _dali.Session(pass_.num_threads, pass_.device, s.engine == "debug", pass_.stream)
 
         def make_eager(session: _dali.Session | None = None) -> Eager:
             return Eager(session or make_session(), fetcher, host.finish, host.each, inline=inline)
