@@ -38,7 +38,7 @@ def draw(panels: list[Panel], footer: str) -> str:
                 f'<rect x="{LABELS}" y="{y}" width="{middle * scale:.1f}" height="{BAR}" fill="{colour}"/>',
                 f'<path d="M{low:.1f} {line}H{high:.1f}M{low:.1f} {line - 4}v8M{high:.1f} {line - 4}v8" '
                 f'stroke="{TEXT}" fill="none"/>',
-                f'<text x="{max(x, high) + 6:.1f}" y="{y + 12}">{middle:,.0f}</text>',
+                f'<text x="{max(x, high) + 6:.1f}" y="{y + 12}">{middle:,.{1 if middle < 100 else 0}f}</text>',
             ]
             y += BAR + GAP
         if panel.limit:

@@ -64,6 +64,7 @@ def test_a_config_beside_torch(photos, tmp_path, capsys, monkeypatch):
         ("{photos} --batch-size 4,x", "integers of at least 1, such as 1,2,4, were expected, got '4,x'"),
         ("{photos} --seconds -1", "a number of seconds above 0 was expected, got '-1'"),
         ("{photos} --size no", "a number of pixels from 1 to 16384 was expected, got 'no'"),
+        ("{photos} --device cuda", "--device cuda was written, and torch sees no GPU here"),
         ("{photos} --peer spdl", "invalid choice: 'spdl'"),
         ("{photos} --transform none --peer dali", "compares batches of images of one size: write --transform train"),
         ("{configs}/image_classification/tiny.yaml --size 8", "--size is for data, and a config says its own"),

@@ -21,6 +21,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..clock import ORDER, REPAIR, STAGES
 from ..errors import TorchDaliError, first_line
 from ..loader import DataLoader
@@ -57,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer", choices=sorted(PEERS), help="compare with torch's DataLoader or DALI's pipeline mode")
     parser.add_argument("--transform", choices=sorted(TRANSFORMS), help="of data: ImageNet's, or none (default: train)")
     parser.add_argument("--size", type=_size, metavar="N", help="of data: of the transform's images (default: 224)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the batches (default: cpu)")
     add_recipe(parser)
     add_index_dir(parser)
 
@@ -97,6 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(loader: DataLoader, arguments: argparse.Namespace) -> int:
     options = loader.options
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda was written, and torch sees no GPU here")
+    if arguments.device == "cuda" and arguments.peer:
+        raise UsageError("--peer compares on the CPU: leave --device cuda out")
     if options.batch_size is None or loader.batch_size is None:
         raise UsageError("a loader with a batch size was expected, and this one's batches come from elsewhere")
     word = "num_workers" if options.num_workers else "num_threads"
@@ -109,7 +116,8 @@ def _run(loader: DataLoader, arguments: argparse.Namespace) -> int:
     with progress_bar("bench", len(threads) + len(sizes) + rounds, "runs") as bar:
 
         def measured(number: int, size: int) -> None:
-            with closing(_like(loader, **{word: number, "batch_size": size})) as one:
+            changes = {word: number, "batch_size": size, "device": arguments.device}
+            with closing(_like(loader, **changes)) as one:
                 runs.append(_measured(one, number, size, arguments.seconds))
             bar.update(1)
 
