@@ -43,11 +43,13 @@ def draw(panels: list[Panel], footer: str) -> str:
             y += BAR + GAP
         if panel.limit:
             x = LABELS + panel.limit * scale
+            anchor = "start" if x < WIDTH / 2 else "end"
             body += [
-                f'<path d="M{x:.1f} {begin - 6}V{y}" stroke="{LINE}" stroke-dasharray="4 3"/>',
-                f'<text x="{x - 4:.1f}" y="{begin - 8}" text-anchor="end" fill="{LINE}">the work in C alone: '
+                f'<path d="M{x:.1f} {begin - 6}V{y + 2}" stroke="{LINE}" stroke-dasharray="4 3"/>',
+                f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{anchor}" fill="{LINE}">the work in C alone: '
                 f"{panel.limit:,.0f}</text>",
             ]
+            y += BAR
         top = y + FOOT
     height = top + FOOT
     return "\n".join(

@@ -163,17 +163,19 @@ def spdl(root: Path, work: Work) -> Iterator[Batch]:
     samples = Samples(root, work)
     rng = np.random.default_rng(SEED)
 
-    def indices() -> Iterator[int]:
+    def batches() -> Iterator[list[int]]:
         while True:
-            yield from (rng.permutation(len(samples)) if work.shuffled else np.arange(len(samples))).tolist()
+            order = rng.permutation(len(samples)) if work.shuffled else np.arange(len(samples))
+            for at in range(0, len(order) - work.batch_size + 1, work.batch_size):
+                yield order[at : at + work.batch_size].tolist()
 
-    def collate(batch: list[Any]) -> Batch:
-        images, labels = zip(*batch, strict=True)
+    def make(rows: list[int]) -> Batch:
+        images, labels = zip(*(samples[row] for row in rows), strict=True)
         return torch.stack(images), torch.tensor(labels)
 
-    builder = PipelineBuilder().add_source(indices())
-    builder = builder.pipe(samples.__getitem__, concurrency=CORES, output_order="input")
-    pipeline = builder.aggregate(work.batch_size).pipe(collate).add_sink(2).build(num_threads=CORES + 1)
+    # A thread makes a whole batch: handing over single samples costs more than making small ones.
+    builder = PipelineBuilder().add_source(batches()).pipe(make, concurrency=CORES, output_order="input")
+    pipeline = builder.add_sink(2).build(num_threads=CORES)
     with pipeline.auto_stop():
         yield from pipeline
 
