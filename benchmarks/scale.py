@@ -1,11 +1,11 @@
 """Measure the framework's own cost against the size of the work: samples, batch size, threads and ranks.
 
-    python benchmarks/scale.py                  # about two minutes
+    python benchmarks/scale.py                  # about a minute
     python benchmarks/scale.py --part host      # the parts of a batch of 256, in numbers
 
 Each part of the framework runs alone, in one thread, many times, on data in memory; only `threads` runs whole loaders.
-A curve is fitted as t = a + b * x (least squares of relative errors), and as t ~ x^p between its ends: p near 0 means
-that the size does not matter, p near 1 that each piece costs the same.
+Curves are of the lower quartile of the calls, fitted as t = a + b * x (least squares of relative errors), and as
+t ~ x^p between their ends: p near 0 means that the size does not matter, p near 1 that each piece costs the same.
 
     order      the shuffled indices of a step, and its cut for the rank
     seek       the same at a random position
@@ -129,6 +129,11 @@ def timed(part: Part, runs: int) -> list[float]:
     return times
 
 
+def typical(times: list[float]) -> float:
+    """Give the lower quartile: other programs on the machine only add."""
+    return statistics.quantiles(times, n=4)[0]
+
+
 def fitted(xs: list[int], times: list[float]) -> str:
     """Describe a curve: t = a + b * x by relative least squares, and the exponent between its ends."""
     x, t = np.array(xs, np.float64), np.array(times)
@@ -152,8 +157,8 @@ def curve(what: str, xs: list[int], rows: dict[str, list[float]]) -> str:
 def by_samples(runs: int) -> dict[str, list[float]]:
     made = [steps(n, BATCH, 8) for n in SAMPLES]
     return {
-        "order": [statistics.median(timed(order, runs)) for order, _ in made],
-        "seek": [statistics.median(timed(seek, runs)) for _, seek in made],
+        "order": [typical(timed(order, runs)) for order, _ in made],
+        "seek": [typical(timed(seek, runs)) for _, seek in made],
     }
 
 
@@ -161,7 +166,9 @@ def by_batch_size(runs: int) -> dict[str, list[float]]:
     rows: dict[str, list[float]] = {}
     for size in SIZES:
         for name, part in parts(size).items():
-            rows.setdefault(name, []).append(statistics.median(timed(part, runs)))
+            if name == "queueing":  # it hands over references
+                continue
+            rows.setdefault(name, []).append(typical(timed(part, runs)))
     return rows
 
 
@@ -179,7 +186,7 @@ def by_ranks(runs: int) -> dict[str, list[float]]:
             return agreement._fault([own for own, _ in told], [gpu for _, gpu in told], range(ranks))
 
         for name, part in (("order", order), ("seek", seek), ("agreement", agree)):
-            rows[name].append(statistics.median(timed(part, max(runs // (1 + ranks // 64), 5))))
+            rows[name].append(typical(timed(part, max(runs // (1 + ranks // 64), 5))))
     return rows
 
 
