@@ -24,6 +24,8 @@ import itertools
 import json
 import os
 import statistics
+import tarfile
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -39,11 +41,13 @@ from torchdali.buffers import Pool
 from torchdali.collate import collate_numbers
 from torchdali.distributed import Shard
 from torchdali.engine.plan import Plan
+from torchdali.formats.webdataset import tar_index
 from torchdali.kinds import ENCODED, NUMBER, as_kind
 from torchdali.order import Batching, Shuffled
 from torchdali.prefetch import Prefetcher
 from torchdali.rand import Rand
 from torchdali.state import Position
+from torchdali.storage import open_storage
 
 BATCH = 256
 IMAGENET = 1_281_167
@@ -212,20 +216,23 @@ def by_threads(seconds: float) -> tuple[list[int], list[float]]:
 
 def bytes_per_sample() -> dict[str, float]:
     """Measure the memory of what a dataset keeps for each sample."""
-    kept = {}
-    for name, make in {
-        "paths and labels of files": lambda n: (
-            [f"/data/imagenet/train/n0{i % 1000:07d}/n0{i % 1000:07d}_{i}.JPEG" for i in range(n)],
-            [i % 1000 for i in range(n)],
-        ),
-        "an index of tars: offset, size, first, ending": lambda n: np.zeros((n, 4), np.int64),
-    }.items():
-        tracemalloc.start()
-        held = make(100_000)
-        kept[name] = tracemalloc.get_traced_memory()[0] / 100_000
-        tracemalloc.stop()
-        del held
-    return kept
+    n = 100_000
+    tracemalloc.start()
+    paths = [f"/data/imagenet/train/n0{i % 1000:07d}/n0{i % 1000:07d}_{i}.JPEG" for i in range(n)]
+    labels = [i % 1000 for i in range(n)]
+    files = tracemalloc.get_traced_memory()[0] / n
+    tracemalloc.stop()
+    del paths, labels
+    n = 1000
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(Path(folder) / "a.tar", "w") as tar:
+            for number in range(2 * n):
+                tar.addfile(tarfile.TarInfo(f"{number // 2:09d}.{('jpg', 'cls')[number % 2]}"))
+        index = tar_index(open_storage(Path(folder) / "a.tar"), folder)
+    return {
+        "paths and labels of files": files,
+        "an index of tars, two parts in a sample": sum(column.nbytes for column in index.values()) / n,
+    }
 
 
 def host_table(runs: int) -> str:
