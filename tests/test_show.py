@@ -250,6 +250,33 @@ def test_targets_of_detection_in_a_batch() -> None:
 # The figure
 
 
+class Forever:
+    """A sampler without an end."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield 1
+
+
+def test_orders_and_lists_of_samples(folder: Path) -> None:
+    pixels = [np.full((6, 6, 3), value, np.uint8) for value in range(5)]
+    dataset = td.InMemoryDataset(image=np.stack(pixels), label=np.arange(5))
+    orders: list[tuple[dict[str, Any], list[int]]] = [
+        ({"batch_sampler": [[3, 1], [2]]}, [3, 1, 2]),
+        ({"sampler": [4, 2, 0]}, [4, 2, 0]),
+        ({"sampler": Forever()}, [1, 1, 1]),
+    ]
+    for options, expected in orders:
+        look = look_at_loader(td.DataLoader(dataset, device="cpu", **options), 3, 1)
+        assert [sample["label"] for sample in look.draws[0]] == expected
+    with pytest.raises(ValueError, match="a sampler without a length gives them in its own order: write draws=1"):
+        td.show(load(dataset, sampler=Forever()), draws=2)
+    samples = [(image, label) for label, image in enumerate(pixels)]
+    for data in (samples, [{"image": image, "label": label} for image, label in samples]):
+        figure = td.show(data, samples=3, classes={2: "a$cat$"})
+        assert [axes.get_title() for axes in figure.axes] == ["0", "1", "a$cat$"]
+
+
 def test_a_figure_of_every_kind_of_source(folder: Path, tmp_path: Path) -> None:
     class Own:
         classes = ("cat", "dog")

@@ -85,11 +85,13 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
         ValueError: several draws of samples that can't be read by index, or a batch that no samples can be found in.
     """
     source = loader.source
-    by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated)
+    ahead = loader._order.ahead
+    by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated or ahead)
     if draws > 1 and not by_index:
+        giver = "a sampler without a length" if ahead else type(source).__name__
         raise ValueError(
-            f"draws={draws} needs samples that can be read again by their indices, and {type(source).__name__} gives "
-            "them in its own order: write draws=1"
+            f"draws={draws} needs samples that can be read again by their indices, and {giver} gives them in its own "
+            "order: write draws=1"
         )
     alone: dict[str, Any] = {"prefetch_factor": 0, "with_state": False, "max_bad_samples": None}
     whole = loader.batch_transform is not None or source.collated

@@ -114,6 +114,9 @@ def _is_batch(data: Any) -> bool:
         return False
     if isinstance(data, (Mapping, Padded)) or hasattr(data, "ndim"):
         return True
+    samples = isinstance(data, list) and all(isinstance(one, (Mapping, tuple)) for one in data)
+    if samples and not any(isinstance(one, Padded) for one in data):
+        return False  # a list of samples, which is a dataset
     if isinstance(data, (list, tuple)):
         return any(hasattr(part, "ndim") or isinstance(part, (Mapping, Padded)) or _is_batch(part) for part in data)
     return False
