@@ -58,7 +58,8 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def without_checkout() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    quiet = {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # of newer versions of pyright
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | quiet
 
 
 TRAIN = """

@@ -58,8 +58,8 @@ def show(
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: no samples are found in the batch; `transform` or `draws` with a batch; `draws` with samples that
-            can't be read again by index; an invalid argument.
+        ValueError: no samples are found in the batch; `transform` or `draws` with a batch; `draws` with whole
+            batches that can't be read again; an invalid argument.
         TypeError: nothing can be read from `data`, or it is an iterable that can't be copied.
         BadSampleError: a sample of a loader is bad and `on_bad_sample="raise"`; those of a dataset are left out.
     """
