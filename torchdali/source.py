@@ -337,6 +337,10 @@ class Source:
         """
         return None
 
+    def steps_before(self, position: Position) -> int | None:
+        """Count the steps of the epoch before a position; None: the number of samples tells it."""
+        return None
+
     def explain(self, error: StateMismatchError) -> StateMismatchError:
         """Add advice to the error of a state that does not fit."""
         return error

@@ -17,7 +17,7 @@ import torch
 
 from .. import _dali
 from ..buffers import Pool
-from ..clock import COLLATE, DECODE, IDLE, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
+from ..clock import COLLATE, DECODE, IDLE, INPUT, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..options import OnBadSample
@@ -259,6 +259,7 @@ def _begin(device: torch.device, recorder: Recorder, name: str, source: Callable
         works = source()
         with staying(START):
             first = next(works, None)
+        switch(INPUT)
         if first is not None:
             yield first
             del first  # not kept while the next ones are made
