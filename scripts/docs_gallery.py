@@ -7,6 +7,7 @@ torchvision's own transform or kernel.  The pages' hooks call `make_gallery`.
 """
 
 import argparse
+import dataclasses
 import functools
 import io
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from torchdali.rand import Key, Rand
 
 F = v2.functional
 SIZE, SEED = 200, 3
+LARGEST = 240  # the width that fills a column
 RATE = 8000
 STRONGER = 10
 """How many times a difference is shown."""
@@ -74,7 +76,7 @@ def if_on(kernel: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
     return lambda image, own: kernel(image) if own["on"] else image
 
 
-def window(then: Callable[[torch.Tensor, Params], torch.Tensor] = lambda image, own: image) -> Reference:
+def window(then: Callable[[torch.Tensor, Params], torch.Tensor] = lambda image, _: image) -> Reference:
     """A crop by `start` and `shape`, and what comes after it."""
     return lambda image, own: then(F.crop(image, *own["start"], *own["shape"]), own)
 
@@ -118,9 +120,7 @@ def affine(image: torch.Tensor, own: Params) -> torch.Tensor:
     translate = np.rint(rand.uniform(-most, most, shape=2)).astype(int)
     scale = rand.uniform(0.7, 1.1)
     shear = rand.uniform(np.array([[-15, 0]]), np.array([[15, 0]]), shape=2)
-    drawn = dict(
-        angle=float(angle[0]), translate=translate[0].tolist(), scale=float(scale[0]), shear=shear[0].tolist()
-    )
+    drawn = dict(angle=float(angle[0]), translate=translate[0].tolist(), scale=float(scale[0]), shear=shear[0].tolist())
     return v2.RandomAffine(**AFFINE).transform(tv_tensors.Image(image), drawn)
 
 
@@ -176,6 +176,12 @@ def flipped(image: torch.Tensor, own: Params) -> torch.Tensor:
     return F.horizontal_flip(image) if own["flip"] else image
 
 
+def in_order(image: torch.Tensor, own: Params) -> torch.Tensor:
+    for turn in range(2):
+        image = F.invert(image) if own[f"{turn}"] == 1 else F.solarize(image, 128)
+    return image
+
+
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -185,7 +191,11 @@ def normal(image: torch.Tensor, _: Params) -> torch.Tensor:
 
 def image_cases() -> dict[str, Case]:
     """By name, in the order of the pages."""
-    family = {"AutoAugment": T.AutoAugment(), "RandAugment": T.RandAugment(), "TrivialAugmentWide": T.TrivialAugmentWide()}
+    family = {
+        "AutoAugment": T.AutoAugment(),
+        "RandAugment": T.RandAugment(),
+        "TrivialAugmentWide": T.TrivialAugmentWide(),
+    }
     sharper = plain(lambda image: F.adjust_sharpness_image(image, 4))
     none = "torchvision has none."
     combined = "Draws for each sample; what is inside draws by itself."
@@ -201,7 +211,7 @@ def image_cases() -> dict[str, Case]:
         "Pad": Case(T.Pad(20, fill=(123, 117, 104)), plain(lambda image: F.pad(image, [20] * 4, fill=[123, 117, 104]))),
         "RandomZoomOut": Case(T.RandomZoomOut((123, 117, 104), (1.2, 2.0), p=1.0), zoomed_out),
         "RandomIoUCrop": Case(
-            T.RandomIoUCrop(), window(), "The window has to overlap with a box; see below for boxes.", 5
+            T.RandomIoUCrop(), window(), "The window has to overlap with a box, here around the flower.", 8
         ),
         "RandomHorizontalFlip": Case(T.RandomHorizontalFlip(1.0), plain(F.horizontal_flip)),
         "RandomVerticalFlip": Case(T.RandomVerticalFlip(1.0), plain(F.vertical_flip)),
@@ -242,13 +252,13 @@ def image_cases() -> dict[str, Case]:
         ),
         "RandomOrder": Case(
             T.RandomOrder([T.RandomInvert(1.0), T.RandomSolarize(128, 1.0)]),
-            lambda image, own: functools.reduce(
-                lambda made, turn: (F.invert, lambda one: F.solarize(one, 128))[own[f"{turn}"] - 1](made), range(2), image
-            ),
-            combined,
+            in_order, combined,
         ),
         "Identity": Case(T.Identity(), plain(lambda image: image), "For lists of choices."),
-        **{name: Case(transform, operations(transform), seed=8) for name, transform in family.items()},
+        **{
+            name: Case(transform, operations(transform), seed=seed)
+            for seed, (name, transform) in zip((7, 8, 9), family.items(), strict=True)
+        },
         "AugMix": Case(T.AugMix(), None, "torchvision's draws differ, so there is no picture to compare."),
         "TimmRandAugment": Case(
             T.rand_augment_transform("rand-m9-mstd0.5-inc1"), None,
@@ -309,7 +319,7 @@ def ours_of(case: Case) -> torch.Tensor:
     return images[0]
 
 
-def theirs_of(case: Case, ours: torch.Tensor) -> torch.Tensor | None:
+def theirs_of(case: Case) -> torch.Tensor | None:
     if case.theirs is None:
         return None
     image = torch.from_numpy(photograph()).permute(2, 0, 1)
@@ -354,27 +364,45 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor) -> Image.Image:
     return shown(gap.clamp(0, 255).to(torch.uint8))
 
 
-def figure(name: str, words: str) -> str:
-    return f'<figure><img src="gallery/{name}.webp" alt="{words}" loading="lazy"><figcaption>{words}</figcaption></figure>'
+def brief(transform: Any) -> str:
+    """A transform as one writes it, without the arguments that are the defaults, and a link to its reference."""
+    name = type(transform).__name__
+    written = repr(transform)
+    if dataclasses.is_dataclass(transform):
+        given = [
+            f"{field.name}={getattr(transform, field.name)!r}"
+            for field in dataclasses.fields(transform)
+            if getattr(transform, field.name) != field.default
+        ]
+        written = f"{name}({', '.join(given)})"
+    return f"[`{written}`](reference/transforms.md#torchdali.transforms.{name})"
+
+
+def figure(name: str, words: str, share: float = 1.0) -> str:
+    """A picture with words below it, `share` of its column wide."""
+    image = f'<img src="gallery/{name}.webp" alt="{words}" style="width:{share:.0%}" loading="lazy">'
+    return f"<figure>{image}<figcaption>{words}</figcaption></figure>"
 
 
 def section(name: str, figures: list[str], words: str) -> str:
-    link = f"[`{name}`](reference/transforms.md#torchdali.transforms.{name})"
-    return f"### {name}\n\n{link} {words}\n\n<div class=\"gallery\">\n{''.join(figures)}\n</div>\n"
+    return f'### {name}\n\n{words}\n\n<div class="gallery">\n{"".join(figures)}\n</div>\n'
 
 
 def image_section(name: str, case: Case, pictures: dict[str, bytes]) -> str:
     ours = ours_of(case)
-    theirs = theirs_of(case, ours)
+    theirs = theirs_of(case)
     pictures[f"{name}.webp"] = encoded(shown(ours))
-    figures = [figure(name, "torchdali")]
-    said = f"`{case.ours!r}`" if name not in ("PerSample", "AutoAugment") else ""
-    words = f"{case.note} {said}".strip()
+    share = min(1.0, ours.shape[2] / LARGEST)  # so that a smaller image looks smaller
+    figures = [figure(name, "torchdali", share)]
+    words = f"{brief(case.ours)} {case.note}".strip()
     if theirs is not None:
         pictures[f"{name}-theirs.webp"] = encoded(shown(theirs))
         pictures[f"{name}-gap.webp"] = encoded(difference(ours, theirs))
         gap = distance(ours, theirs)
-        figures += [figure(f"{name}-theirs", "torchvision"), figure(f"{name}-gap", f"difference: {gap:.2g}")]
+        figures += [
+            figure(f"{name}-theirs", "torchvision", share),
+            figure(f"{name}-gap", f"difference: {gap:.2g}", share),
+        ]
     return section(name, figures, words)
 
 
@@ -389,7 +417,7 @@ def with_boxes(image: torch.Tensor, boxes: torch.Tensor, points: torch.Tensor | 
     for box in (boxes + 20).tolist():
         draw.rectangle(box, outline=(255, 220, 0), width=3)
     for x, y in [] if points is None else (points.reshape(-1, 2) + 20).tolist():
-        draw.ellipse([x - 4, y - 4, x + 4, y + 4], fill=(255, 60, 60))
+        draw.ellipse([x - 6, y - 6, x + 6, y + 6], fill=(255, 255, 255), outline=(200, 0, 0), width=3)
     return picture
 
 
@@ -400,7 +428,9 @@ def object_sections(pictures: dict[str, bytes]) -> list[str]:
     made = []
     cases = {
         "ClampBoundingBoxes": (T.ClampBoundingBoxes(), boxes, "Boxes are cut off at the edges."),
-        "SanitizeBoundingBoxes": (T.SanitizeBoundingBoxes(), boxes, "Boxes outside, and those of no size, are dropped."),
+        "SanitizeBoundingBoxes": (
+            T.SanitizeBoundingBoxes(), boxes, "Boxes that reach outside, and those of no size, are dropped.",
+        ),
         "ConvertBoundingBoxFormat": (
             T.ConvertBoundingBoxFormat("xywh"), boxes[:1], "The same box as left, top, width and height.",
         ),
@@ -418,7 +448,11 @@ def object_sections(pictures: dict[str, bytes]) -> list[str]:
             nothing = torch.zeros(0, 4)
             drawn_on = with_boxes(before, *((nothing, rows) if kind == "points" else (rows, None)))
             pictures[f"{name}-{title}.webp"] = encoded(drawn_on)
-        made.append(section(name, [figure(f"{name}-{title}", title) for title in ("before", "after")], words))
+        made.append(
+            section(
+                name, [figure(f"{name}-{title}", title) for title in ("before", "after")], f"{brief(transform)} {words}"
+            )
+        )
     return made
 
 
@@ -444,12 +478,29 @@ def view_sections(pictures: dict[str, bytes]) -> list[str]:
         pictures[f"{name}.webp"] = encoded(grid(mine, 5))
         pictures[f"{name}-theirs.webp"] = encoded(grid(list(theirs), 5))
         pictures[f"{name}-gap.webp"] = encoded(
-            grid([torch.from_numpy(np.asarray(difference(*pair)).copy()).permute(2, 0, 1) for pair in zip(mine, theirs)], 5)
+            grid(
+                [torch.from_numpy(np.asarray(difference(*pair)).copy()).permute(2, 0, 1) for pair in zip(mine, theirs)],
+                5,
+            )
         )
         figures = [figure(name, "torchdali"), figure(f"{name}-theirs", "torchvision")]
         figures.append(figure(f"{name}-gap", f"difference: {gap:.2g}"))
-        made.append(section(name, figures, f"Views of one decode. `{ours!r}`"))
+        made.append(section(name, figures, f"{brief(ours)} Views of one decode."))
     return made
+
+
+def clip_sections(pictures: dict[str, bytes]) -> list[str]:
+    """A window that moves over the photograph in twelve frames."""
+    clip = np.stack([photograph()[2 * k : 2 * k + 100, 6 * k : 6 * k + 120] for k in range(12)])
+    ours = T.UniformTemporalSubsample(4)
+    (after,) = through_loader({"video": [clip]}, SEED, {"video": "video"}, transform=ours)
+    theirs = F.uniform_temporal_subsample(torch.from_numpy(clip).permute(0, 3, 1, 2), 4)
+    gap = distance(after[0], theirs)
+    figures = []
+    for title, frames in (("before", torch.from_numpy(clip).permute(0, 3, 1, 2)), ("after", after[0])):
+        pictures[f"frames-{title}.webp"] = encoded(grid(list(frames), 4))
+        figures.append(figure(f"frames-{title}", title if title == "before" else f"after; difference: {gap:.2g}"))
+    return [section("UniformTemporalSubsample", figures, f"{brief(ours)} Twelve frames, and four of them.")]
 
 
 def volume_sections(pictures: dict[str, bytes]) -> list[str]:
@@ -463,7 +514,7 @@ def volume_sections(pictures: dict[str, bytes]) -> list[str]:
         for title, values in (("before", torch.from_numpy(volume)), ("after", after[0])):
             slices = [(one / 255).clamp(0, 1)[None].expand(3, -1, -1) for one in values[::2]]
             pictures[f"{name}-{title}.webp"] = encoded(grid(slices, 3))
-        words = f"Every second slice. torchvision has none. `{ours!r}`"
+        words = f"{brief(ours)} Every second slice is shown. torchvision has none."
         made.append(section(name, [figure(f"{name}-{title}", title) for title in ("before", "after")], words))
     return made
 
@@ -471,16 +522,16 @@ def volume_sections(pictures: dict[str, bytes]) -> list[str]:
 def batch_sections(pictures: dict[str, bytes]) -> list[str]:
     made = []
     columns = {"image": [photograph(), other_photograph()], "label": [0, 1]}
-    for ours in (T.MixUp(num_classes=2), T.CutMix(num_classes=2)):
+    for ours, seed in ((T.MixUp(num_classes=2), SEED), (T.CutMix(num_classes=2), 5)):
         name = type(ours).__name__
         dataset = td.InMemoryDataset(image=np.stack(columns["image"]), label=np.array(columns["label"]))
-        options = dict(seed=SEED, device="cpu", num_threads=1, transform=T.ToDtype(torch.float32, True))
+        options = dict(seed=seed, device="cpu", num_threads=1, transform=T.ToDtype(torch.float32, True))
         with td.DataLoader(dataset, 2, batch_transform=ours, **options) as loader:
             images, labels = next(iter(loader))
         for number in range(2):
             pictures[f"{name}-{number}.webp"] = encoded(shown(images[number]))
         weights = [", ".join(f"{part:.2f}" for part in row) for row in labels.tolist()]
-        words = "A function of the whole batch, by torchvision's formula, with a weight for each sample."
+        words = f"{brief(ours)} A function of the whole batch, by torchvision's formula, with a weight for each sample."
         figures = [figure(f"{name}-{number}", f"labels: {weights[number]}") for number in range(2)]
         made.append(section(name, figures, words))
     return made
@@ -543,7 +594,9 @@ def sound_sections(pictures: dict[str, bytes]) -> list[str]:
         for title, values in (("before", torch.as_tensor(before)), ("after", after[0])):
             picture = wave(values) if values.shape[-2] == 1 else heat(values)
             pictures[f"{name}-{title}.webp"] = encoded(picture)
-        made.append(section(name, [figure(f"{name}-{title}", title) for title in ("before", "after")], f"`{steps[-1]!r}`"))
+        made.append(
+            section(name, [figure(f"{name}-{title}", title) for title in ("before", "after")], brief(steps[-1]))
+        )
     return made
 
 
@@ -555,9 +608,12 @@ def make_gallery() -> tuple[str, dict[str, bytes]]:
     parts += [image_section(name, case, pictures) for name, case in image_cases().items()]
     parts += ["## Boxes and points\n", *object_sections(pictures)]
     parts += ["## Views\n", *view_sections(pictures)]
+    parts += ["## Clips\n", *clip_sections(pictures)]
     parts += ["## Volumes\n", *volume_sections(pictures)]
     parts += ["## Whole batches\n", *batch_sections(pictures)]
-    sounds = "One second: silence, a rising tone, silence. The definitions are torchaudio's, and librosa's for silence:\n"
+    sounds = (
+        "One second: silence, a rising tone, silence. The definitions are torchaudio's, and librosa's for silence:\n"
+    )
     sounds += "`tests/test_sounds.py` compares them.\n"
     parts += ["## Sound\n", sounds, *sound_sections(pictures)]
     parts.append("## Without a picture\n")

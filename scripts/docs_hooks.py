@@ -75,13 +75,21 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "transforms": ("Transforms", "torchdali.transforms", ()),
     "presets": ("Presets", "torchdali.transforms.presets", ()),
     "kinds": ("Kinds", "torchdali.kinds", ()),
-    "rand": ("Random numbers in functions", "torchdali.rand", ()),
     "testing": ("Testing", "torchdali.testing", ()),
     "lightning": ("Lightning", "torchdali.lightning", ()),
     "configs": ("Configs of recipes", "torchdali.configs", ()),
 }
 """By page: its title, the module whose names it has, and the parts of the package where these are defined (all of them
 where there are none)."""
+
+
+RAND = (
+    "torchdali.transforms.function.FunctionRand",
+    "torchdali.transforms.per_sample.SampleRand",
+    "torchdali.rand.BatchRand",
+    "torchdali.rand.Rand",
+)
+"""What functions get as `rand`."""
 
 
 def public(module: ModuleType) -> list[str]:
@@ -99,12 +107,14 @@ def part_of(name: str) -> str:
     """The part of the package, a module or a folder, that defines a name of `torchdali`; "" for new ones."""
     where = getattr(importlib.import_module("torchdali"), name).__module__.split(".")
     part = where[1] if len(where) > 1 else ""
+    if any(module == f"torchdali.{part}" for _, module, _ in PARTS.values()):
+        return part  # it has a page of its own
     return part if any(part in parts for _, _, parts in PARTS.values()) else ""
 
 
 def reference() -> dict[str, str]:
     """The pages of the reference: Markdown by page."""
-    pages = {}
+    pages = {"reference/rand.md": "# Random numbers in functions\n\n" + "\n\n".join(f"::: {name}" for name in RAND)}
     for key, (title, module_name, parts) in PARTS.items():
         module = importlib.import_module(module_name)
         names = [name for name in public(module) if not parts or part_of(name) in parts]
@@ -151,8 +161,20 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         markdown = markdown.replace("<!-- the gallery is put here -->", gallery()[0])
     if here == "reference.md":
         rows = [f"| [{title}](reference/{key}.md) | `{module}` |" for key, (title, module, _) in PARTS.items()]
-        markdown = "# Reference\n\nEvery public name, with its docstring.\n\n| page | in |\n|---|---|\n" + "\n".join(rows)
+        rows.append("| [Random numbers in functions](reference/rand.md) | what functions get as `rand` |")
+        markdown = "# Reference\n\nEvery public name, with its docstring.\n\n| page | in |\n|---|---|\n" + "\n".join(
+            rows
+        )
     return markdown
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Let code in tables break where a reader would break it."""
+    code = re.compile(r"(?<=<code>)[^<]+")
+    cell = re.compile(r"<td.*?</td>", re.DOTALL)
+    return cell.sub(
+        lambda td: code.sub(lambda one: re.sub(r"([(\[,=/_]|\b\.(?=\w))", r"\1<wbr>", one[0]), td[0]), content
+    )
 
 
 GALLERY: list[tuple[str, dict[str, bytes]]] = []

@@ -66,57 +66,57 @@ class Picture:
 
 
 def stream() -> None:
-    """One epoch of 24 samples: two steps on four ranks, a stop, two steps on two ranks."""
-    picture = Picture(640, 262, "One stream: four ranks, a stop, two ranks")
-    left, cell, top = 82, 22, 48
-    dataset = td.InMemoryDataset(number=np.arange(24))
+    """One epoch of 16 samples: a step on four ranks, a stop, two steps on two ranks."""
+    picture = Picture(510, 262, "One stream: four ranks, a stop, two ranks")
+    left, cell, top = 78, 26, 48
+    dataset = td.InMemoryDataset(number=np.arange(16))
     order = list(td.DataLoader(dataset, batch_size=8, shuffle=True, seed=42, device="cpu").sampler)
     picture.text(0, top + 16, "epoch 0", kind="bold")
     for place, sample in enumerate(order):
-        step, ranks = (place // 8, 4) if place < 16 else (2 + (place - 16) // 4, 2)
-        rank = place % (2 * ranks) // 2 if place < 16 else (place - 16) % 4 // 2
-        x = left + place * cell + (10 if place >= 16 else 0)
+        step, ranks = (0, 4) if place < 8 else (place // 4 - 1, 2)
+        rank = place % (2 * ranks) // 2
+        x = left + place * cell + (10 if place >= 8 else 0)
         down = top + 44 + rank * 38
         for y in (top, down):
             picture.box(x, y, cell - 2, 24, HUES[rank])
             picture.text(x + cell / 2 - 1, y + 17, str(sample), "middle", "small")
-        if place % (2 * ranks) == 0 and (place < 16 or (place - 16) % 4 == 0):
+        if place % (2 * ranks) == 0:
             wide = 2 * ranks * cell - 2
             picture.text(x + wide / 2, top - 16, f"step {step}", "middle", "small")
             picture.line(x, top - 8, x + wide, top - 8)
     for rank in range(4):
         picture.text(0, top + 61 + rank * 38, f"rank {rank}")
-    stop = left + 16 * cell + 4
+    stop = left + 8 * cell + 4
     picture.line(stop, 14, stop, top + 44 + 3 * 38 + 24, "stop")
-    picture.text(636, top + 44 + 3 * 38 + 46, "stopped after 16 samples; two ranks go on", "end", "stopped")
+    picture.text(stop, top + 44 + 3 * 38 + 46, "stopped after 8 samples; two ranks go on", "middle", "stopped")
     picture.save("stream")
 
 
 def numbers() -> None:
     """A draw as a hash of five numbers."""
-    picture = Picture(640, 214, "A draw is a hash of seed, epoch, sample, transform and number")
+    picture = Picture(510, 214, "A draw is a hash of seed, epoch, sample, transform and number")
     names = [("seed", "42"), ("epoch", "3"), ("sample", "12"), ("transform", "RandomResizedCrop"), ("draw", "0")]
     x = 0.0
     for name, value in names:
-        width = 196 if name == "transform" else 98
+        width = 178 if name == "transform" else 70
         picture.text(x + width / 2, 18, name, "middle", "small")
         picture.box(x, 28, width, 34)
         picture.text(x + width / 2, 50, value, "middle", "bold")
-        picture.line(x + width / 2, 62, 320, 96)
-        x += width + 12
-    picture.box(250, 96, 140, 36, HUES[0])
-    picture.text(320, 119, "hash", "middle", "bold")
-    picture.arrow(320, 132, 320, 160)
+        picture.line(x + width / 2, 62, 255, 96)
+        x += width + 13
+    picture.box(195, 96, 120, 36, HUES[0])
+    picture.text(255, 119, "hash", "middle", "bold")
+    picture.arrow(255, 132, 255, 160)
     area = Rand(42, 3, [12]).named(Key.STEP, "RandomResizedCrop").uniform(0.08, 1.0, shape=10)[0, 0]
-    picture.text(320, 178, f"the crop's area: {area:.4f} of the picture", "middle", "bold")
-    picture.text(320, 204, "in any batch, on any rank, in any thread, after any restart", "middle", "small")
+    picture.text(255, 178, f"the crop's area: {area:.4f} of the picture", "middle", "bold")
+    picture.text(255, 204, "in any batch, on any rank, in any thread, after any restart", "middle", "small")
     picture.save("numbers")
 
 
 def ahead() -> None:
     """Batches that were made ahead when a process died are made again."""
-    picture = Picture(640, 214, "What is made ahead does not count")
-    left, cell = 112, 58
+    picture = Picture(510, 214, "What is made ahead does not count")
+    left, cell = 112, 44
     for row, (name, first) in enumerate((("first process", 0), ("second process", 4))):
         y = 36 + row * 92
         picture.text(0, y + 24, name)
@@ -129,9 +129,9 @@ def ahead() -> None:
     x = left + 4 * cell - 3
     picture.line(x, 20, x, 90, "stop")
     picture.text(left, 18, "batches that you got", kind="small")
-    picture.text(x + 8, 18, "made ahead: lost, and made again", kind="small")
+    picture.text(x + 8, 18, "made ahead, and lost", kind="small")
     picture.arrow(x, 96, x, 124)
-    picture.text(x + 8, 196, "the same batches, bit for bit", kind="small")
+    picture.text(x, 194, "the same batches, bit for bit", kind="small")
     picture.text(x - 8, 106, "state: 4 batches", "end", "stopped")
     picture.save("ahead")
 
@@ -156,11 +156,12 @@ def rates() -> dict[str, float]:
 def speed() -> None:
     """Bars of images per second."""
     found = rates()
-    picture = Picture(640, 60 + 38 * len(found), "Images per second on two CPU cores")
-    picture.text(0, 18, "images per second on two CPU cores: decode, crop, resize, flip, normalise", kind="bold")
-    left, wide = 168, 400
+    picture = Picture(510, 76 + 38 * len(found), "Images per second on two CPU cores")
+    picture.text(0, 18, "images per second on two CPU cores", kind="bold")
+    picture.text(0, 38, "decode, crop, resize, flip, normalise", kind="small")
+    left, wide = 166, 282
     for row, (name, rate) in enumerate(sorted(found.items(), key=lambda item: -item[1])):
-        y, length = 36 + 38 * row, wide * rate / max(found.values())
+        y, length = 56 + 38 * row, wide * rate / max(found.values())
         picture.text(0, y + 20, PEERS[name], kind="bold" if name == "torchdali" else "")
         picture.box(left, y, length, 28, HUES[0] if name == "torchdali" else "")
         picture.text(left + length + 8, y + 20, f"{rate:,.0f}")
