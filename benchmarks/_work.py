@@ -1,8 +1,9 @@
-"""Defines the work that every peer of ``compare.py`` does, makes its data, and measures it.
+"""Defines the works that every peer of ``compare.py`` does, makes their data, and measures them.
 
 * ``ensure_photos``: the data set, made once: JPEG files of 500 x 375 or 375 x 500 pixels and 92 kB on average, in class
   folders, cut out of the photographs that scikit-learn and (where installed) scikit-image ship. No network is used.
   Each of the 1,000 images has 20 names (hard links), so that the start of an epoch weighs as little as in training.
+* ``WORKS``: ImageNet's training and evaluation input, small images in memory, and a training on the CPU.
 * ``measure``: pulls batches of one peer for some seconds and counts images, wall time and CPU time.
 * ``machine``: describes hardware and versions, without which a result is worth nothing.
 """
@@ -20,8 +21,8 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ import torch
 from PIL import Image
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""images float32 ``[N, 3, CROP, CROP]`` in any memory format, labels integer of N elements; both on the CPU."""
+"""images float32 ``[N, 3, H, W]`` in any memory format, labels integer of N elements; both on the CPU."""
 
 BATCH_SIZE = 64
 CROP = 224
@@ -39,6 +40,37 @@ ASPECT = (3 / 4, 4 / 3)
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SEED = 0
+SHORTER = 256  # side, before the centre crop of the evaluation
+SMALL = 32
+SMALL_IMAGES = 50_000
+
+
+@dataclass(frozen=True)
+class Work:
+    """What becomes of each image: `size` is the batch's height and width."""
+
+    name: str
+    size: int = CROP
+    batch_size: int = BATCH_SIZE
+    shuffled: bool = True
+    mean: tuple[float, float, float] = MEAN
+    std: tuple[float, float, float] = STD
+    trains: bool = False
+
+
+TRAIN = Work("train")
+WORKS = {
+    "train": TRAIN,
+    "evaluate": Work("evaluate", shuffled=False),
+    "small": Work("small", SMALL, 128, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),
+    "training": replace(TRAIN, trains=True),
+}
+"""
+    train     read a JPEG, decode, RandomResizedCrop 224, flip, normalise
+    evaluate  read a JPEG, decode, Resize 256, CenterCrop 224, normalise
+    small     uint8 [32, 32, 3] in memory, RandomCrop(32, padding=4), flip, normalise; batches of 128
+    training  the first, for a small CNN that trains on one core meanwhile
+"""
 
 NUM_IMAGES = 1000
 LINKS = 20  # names per image: epochs as long as real ones, without the disk space
@@ -156,30 +188,65 @@ class Measurement:
     cpu_ms_per_image: float
     other_cores: float
     """The number of cores that everything else on the machine kept busy; if it is large, the rate says little."""
+    loader_share: float = 1.0
+    """The part of the process's CPU time that the training step did not take."""
 
 
-def measure(batches: Iterator[Batch], seconds: float) -> Measurement:
+def small_images() -> tuple[np.ndarray, np.ndarray]:
+    """Make images uint8 [SMALL_IMAGES, SMALL, SMALL, 3] and their labels, the same ones each time."""
+    rng = np.random.default_rng(SEED)
+    return rng.integers(0, 256, (SMALL_IMAGES, SMALL, SMALL, 3), np.uint8), rng.integers(0, 10, SMALL_IMAGES)
+
+
+def training_step() -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """Make a training step of a small CNN, in the caller's thread alone: about 20 ms per image."""
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    layers: list[torch.nn.Module] = []
+    for inputs, outputs in ((3, 32), (32, 64), (64, 128)):
+        layers += [torch.nn.Conv2d(inputs, outputs, 3, 2, 1), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(128, 10))
+    model = model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels.reshape(-1).long()).backward()
+        optimizer.step()
+
+    return step
+
+
+def measure(batches: Iterator[Batch], seconds: float, work: Work = TRAIN) -> Measurement:
     """Warm up, check that the batches are what was asked for, then consume for at least ``seconds``.
 
     ``batches`` must not end. The consumer touches one element of each batch; images are counted by the rows delivered.
     """
     for _ in range(WARMUP_BATCHES):
-        _check(*next(batches))
-    images, cpu, busy, start = 0, _cpu_seconds(), _busy_seconds(), time.perf_counter()
+        _check(*next(batches), work)
+    step = training_step() if work.trains else None
+    steps, images, cpu, busy, start = 0.0, 0, _cpu_seconds(), _busy_seconds(), time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds:
         data, labels = next(batches)
         data[0, 0, 0, 0].item()
         images += len(labels)
+        if step is not None:
+            begin = time.thread_time()
+            step(data, labels)
+            steps += time.thread_time() - begin
     cpu, busy = _cpu_seconds() - cpu, _busy_seconds() - busy
-    return Measurement(images, elapsed, images / elapsed, 1000 * cpu / images, max(0.0, busy - cpu) / elapsed)
+    other = max(0.0, busy - cpu) / elapsed
+    return Measurement(images, elapsed, images / elapsed, 1000 * cpu / images, other, max(0.0, 1 - steps / cpu))
 
 
-def _check(data: torch.Tensor, labels: torch.Tensor) -> None:
-    expected = (len(labels), 3, CROP, CROP)
+def _check(data: torch.Tensor, labels: torch.Tensor, work: Work) -> None:
+    expected = (work.batch_size, 3, work.size, work.size)
+    if len(labels) != len(data):
+        raise ValueError(f"a label for each image was expected, got {len(labels)} for {len(data)}")
     if tuple(data.shape) != expected or data.dtype != torch.float32:
         raise ValueError(f"images must be float32 of shape {expected}, got {data.dtype} of shape {tuple(data.shape)}")
     low, high, spread = data.min().item(), data.max().item(), data.std().item()
-    if not (-2.2 < low < -1 and 1 < high < 2.7 and 0.5 < spread < 2):
+    if not (-2.2 < low < -1 and 1 < high < 2.7 and 0.5 < spread < 2):  # of all works
         raise ValueError(f"images must be normalised, got values from {low:.2f} to {high:.2f}, deviation {spread:.2f}")
 
 

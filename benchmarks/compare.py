@@ -1,13 +1,15 @@
-"""Compare torchdali with its peers on the same training input, on the CPU, in interleaved rounds.
+"""Compare torchdali with its peers on the same input, on the CPU, in interleaved rounds.
 
-Work per image: read a JPEG -> decode -> RandomResizedCrop 224 (area 0.08-1, bilinear, antialiased) -> horizontal flip
-(p = 0.5) -> normalise -> float32 batch of 64 with labels, shuffled. Each measurement is a process of its own; a round
-measures every peer once, and each round starts with another peer, so that drift of the machine hits all of them alike.
-Ratios are taken within a round: compare them before the rates.
+Works: ImageNet's training input (`train`), its evaluation input (`evaluate`), small images in memory (`small`), and a
+small CNN that trains on the CPU beside its loader (`training`); see ``_work.WORKS``. Each measurement is a process of
+its own; a round measures every peer once, and each round starts with another peer, so that drift of the machine hits
+all of them alike. Ratios are taken within a round: compare them before the rates.
 
-    python benchmarks/compare.py                               # five rounds, a few minutes
+    python benchmarks/compare.py --rounds 3 --seconds 3        # everything, under 20 minutes
     python benchmarks/compare.py --rounds 1 --seconds 1        # a smoke test
-    python benchmarks/compare.py --peers torchdali,dali-pipeline --json out.json
+    python benchmarks/compare.py --works train --peers torchdali,dali-pipeline --json out.json --svg out.svg
+
+The peers' packages are the extra `bench`; one that is missing is named in the table.
 """
 
 from __future__ import annotations
@@ -15,234 +17,197 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE
 
-import torch
-from _work import AREA, ASPECT, BATCH_SIZE, CROP, MEAN, SEED, STD, Batch, Measurement, ensure_photos, machine, measure
+from _chart import Panel, draw
+from _peers import BASELINE, CORES, PEERS, PEERS_OF, make_containers
+from _work import BATCH_SIZE, TRAIN, WORKS, Measurement, ensure_photos, machine, measure
 
-BASELINE = "dali-pipeline"
-NUM_THREADS = len(os.sched_getaffinity(0))
-
-
-def torchdali(root: Path, engine: str) -> Iterator[Batch]:
-    """Run torchdali with its defaults, and take a checkpoint after every batch."""
-    import torchdali as td
-    from torchdali import transforms as T
-
-    loader = td.DataLoader(
-        td.ImageFolder(root),
-        batch_size=BATCH_SIZE,
-        shuffle=True,
-        seed=SEED,
-        device="cpu",
-        drop_last=True,
-        engine=engine,
-        transform=T.Compose([T.RandomResizedCrop(CROP), T.RandomHorizontalFlip(), T.Normalize(mean=MEAN, std=STD)]),
-    )
-    while True:
-        for images, labels in loader:
-            loader.state_dict()
-            yield images, labels
-
-
-def read_and_decode(path: str) -> torch.Tensor:
-    """Read the file at ``path`` as uint8 RGB ``[3, H, W]``, by libjpeg-turbo without PIL."""
-    from torchvision.io import ImageReadMode, decode_jpeg, read_file
-
-    return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
-
-
-def torchvision_loader(root: Path, pil: bool, workers: int) -> Iterator[Batch]:
-    """Run torch's DataLoader over torchvision's ImageFolder with transforms v2, on PIL images or on tensors."""
-    from torchvision.datasets import ImageFolder
-    from torchvision.transforms import v2
-
-    steps = [
-        v2.RandomResizedCrop(CROP, scale=AREA, ratio=ASPECT, antialias=True),
-        v2.RandomHorizontalFlip(),
-        *([v2.ToImage()] if pil else []),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(MEAN, STD),
-    ]
-    source = ImageFolder(str(root), v2.Compose(steps), **({} if pil else {"loader": read_and_decode}))
-    torch.manual_seed(SEED)
-    loader = torch.utils.data.DataLoader(
-        source, batch_size=BATCH_SIZE, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True
-    )
-    while True:
-        yield from loader
-
-
-def dali_pipeline(root: Path) -> Iterator[Batch]:
-    """Run DALI's pipeline mode with the dynamic executor; a batch that crosses an epoch's end is kept."""
-    from nvidia.dali import fn, pipeline_def, types
-    from nvidia.dali.plugin.pytorch import DALIClassificationIterator
-
-    @pipeline_def(batch_size=BATCH_SIZE, num_threads=NUM_THREADS, seed=SEED, exec_dynamic=True, prefetch_queue_depth=2)
-    def training():  # type: ignore[no-untyped-def]  # DALI's DataNode type is not annotated
-        encoded, labels = fn.readers.file(file_root=str(root), random_shuffle=True, name="reader")
-        images = fn.decoders.image_random_crop(encoded, random_area=AREA, random_aspect_ratio=ASPECT, num_attempts=10)
-        images = fn.resize(images, size=[CROP, CROP], interp_type=types.INTERP_LINEAR, antialias=True)
-        images = fn.crop_mirror_normalize(
-            images,
-            dtype=types.FLOAT,
-            output_layout="CHW",
-            mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD],
-            mirror=fn.random.coin_flip(),
-        )
-        return images, labels
-
-    loader = DALIClassificationIterator(training(device_id=None), reader_name="reader")
-    while True:
-        for (batch,) in loader:
-            yield batch["data"], batch["label"]
-
-
-def ndd_eager(root: Path) -> Iterator[Batch]:
-    """Run DALI's dynamic mode, the same operators one after the other."""
-    import nvidia.dali.experimental.dynamic as ndd
-    from nvidia.dali import types
-
-    ndd.random.set_seed(SEED)
-    reader = ndd.readers.File(file_root=str(root), random_shuffle=True)
-    while True:
-        for encoded, labels in reader.next_epoch(batch_size=BATCH_SIZE):
-            images = ndd.decoders.image_random_crop(
-                encoded, random_area=AREA, random_aspect_ratio=ASPECT, num_attempts=10
-            )
-            images = ndd.resize(images, size=[CROP, CROP], interp_type=types.INTERP_LINEAR, antialias=True)
-            images = ndd.crop_mirror_normalize(
-                images,
-                dtype=ndd.float32,
-                output_layout="CHW",
-                mean=[255 * value for value in MEAN],
-                std=[255 * value for value in STD],
-                mirror=ndd.random.coin_flip(batch_size=len(encoded.shape)),
-            )
-            yield images.torch(), labels.torch()
-
-
-PEERS: dict[str, Callable[[Path], Iterator[Batch]]] = {
-    "torchdali": partial(torchdali, engine="auto"),
-    "torchdali-eager": partial(torchdali, engine="eager"),
-    "torchdali-pipeline": partial(torchdali, engine="pipeline"),
-    "torchvision-pil-1": partial(torchvision_loader, pil=True, workers=1),
-    "torchvision-pil-2": partial(torchvision_loader, pil=True, workers=2),
-    "torchvision-decode_jpeg-1": partial(torchvision_loader, pil=False, workers=1),
-    "torchvision-decode_jpeg-2": partial(torchvision_loader, pil=False, workers=2),
-    BASELINE: dali_pipeline,
-    "ndd-eager": ndd_eager,
+LIMIT = "limit"  # the name of `limit.c` among the peers
+TITLES = {
+    "train": "ImageNet training input: images per second",
+    "evaluate": "ImageNet evaluation input: images per second",
+    "small": "32 x 32 images in memory: images per second",
+    "training": "a small CNN trains on the CPU: images per second",
 }
-"""Endless streams of batches from the folder of images; the number at a name's end is its number of workers."""
-
-DEFAULT_PEERS = [name for name in PEERS if name not in {"torchdali-eager", "torchdali-pipeline"}]
+Rounds = dict[str, list[Measurement | None]]
 
 
-def measure_in_process(peer: str, args: argparse.Namespace) -> Measurement | None:
-    """Measure one peer in a new process; None, with the reason on stderr, if it failed or did not end in time."""
-    command = [sys.executable, __file__, "--one", peer, "--data", str(args.data), "--seconds", str(args.seconds)]
+def measure_in_process(peer: str, work: str, args: argparse.Namespace) -> Measurement | str:
+    """Measure one peer in a new process; the reason, if it failed or did not end in time."""
+    command = [sys.executable, __file__, "--one", peer, "--works", work, "--data", str(args.data)]
+    command += ["--seconds", str(args.seconds)]
     with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, start_new_session=True) as child:
         try:
             out, err = child.communicate(timeout=args.timeout)
         except subprocess.TimeoutExpired:
-            print(f"{peer}: did not end within {args.timeout:g} s", file=sys.stderr)
-            return None
+            return f"did not end within {args.timeout:g} s"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # also worker processes that outlived it
-    if child.returncode != 0:
-        print(f"{peer}: exit code {child.returncode}\n{err}", file=sys.stderr)
-        return None
-    return Measurement(**json.loads(out.splitlines()[-1]))
+    found = [line for line in out.splitlines() if line.startswith('{"images"')]
+    if not found:
+        lines = [line for line in err.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {child.returncode}"
+    return Measurement(**json.loads(found[-1]))  # whatever happened at its exit
 
 
-def run_rounds(peers: list[str], args: argparse.Namespace) -> dict[str, list[Measurement | None]]:
-    """Measure every peer once per round; round r starts with peer r."""
-    results: dict[str, list[Measurement | None]] = {peer: [] for peer in peers}
+class Limit:
+    """The program of ``limit.c``, built for this machine."""
+
+    def __init__(self, folder: Path, data: Path) -> None:
+        self.program, self.files = folder / "limit", folder / "files"
+        compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), "cc")
+        source = str(Path(__file__).with_name("limit.c"))
+        flags = ["-O3", "-march=native", "-ffp-contract=off", "-o", str(self.program), source]
+        subprocess.run([compiler, *flags, "-ljpeg", "-lm", "-lpthread"], check=True, capture_output=True, text=True)
+        paths = sorted(str(path) for path in (data / "train").rglob("*.jpg"))
+        self.files.write_text("\n".join(paths) + "\n")
+
+    def __call__(self, work: str, seconds: float) -> Measurement:
+        command = [str(self.program), work, str(CORES), str(seconds), str(BATCH_SIZE), str(self.files)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60 + seconds)
+        images, elapsed, cpu = (float(word) for word in done.stdout.split())
+        return Measurement(int(images), elapsed, images / elapsed, 1000 * cpu / images, 0.0)
+
+
+def run_rounds(work: str, peers: list[str], limit: Limit | None, args: argparse.Namespace) -> tuple[Rounds, Rounds]:
+    """Measure every peer once per round; round r starts with peer r.  Give the peers' rounds, and those of the limit.
+
+    A peer that failed is not tried again.
+    """
+    results: Rounds = {peer: [] for peer in peers}
+    limits: Rounds = {LIMIT: []}
     for index in range(args.rounds):
         start = index % len(peers)
         for peer in peers[start:] + peers[:start]:
-            result = measure_in_process(peer, args)
+            if None in results[peer]:
+                continue
+            result = measure_in_process(peer, work, args)
+            if isinstance(result, str):
+                print(f"{work}, round {index + 1}: {peer}: {result}", flush=True)
+                args.failed[f"{work}: {peer}"] = result
+                results[peer].append(None)
+                continue
             results[peer].append(result)
-            text = f"{result.images_per_second:.0f} img/s, other cores {result.other_cores:.2f}" if result else "failed"
-            print(f"round {index + 1}: {peer}: {text}", flush=True)
-    return results
+            text = f"{result.images_per_second:.0f} img/s, other cores {result.other_cores:.2f}"
+            print(f"{work}, round {index + 1}: {peer}: {text}", flush=True)
+        if limit is not None and work in ("train", "evaluate"):
+            limits[LIMIT].append(limit(work, args.seconds))
+    return results, limits
 
 
-def table(results: dict[str, list[Measurement | None]]) -> str:
-    """Make a Markdown row for each peer, over its successful rounds."""
-    lines = ["| peer | img/s, median | ratio to DALI pipeline: min, median, max | CPU ms/img | other cores, max |"]
-    lines.append("|---|---|---|---|---|")
+def table(results: Rounds, limits: Rounds, trains: bool) -> str:
+    """Make a Markdown row for each peer, over its successful rounds, the fastest first."""
+    share = " loader's share of the CPU time |" if trains else ""
+    lines = [
+        f"| peer | img/s, median (range) | ratio to DALI's pipeline: min, median, max | CPU ms/img |{share} others |"
+    ]
+    lines.append("|---|---|---|---|---|" + ("---|" if trains else ""))
     baseline = results.get(BASELINE, [])
-    for peer, rounds in results.items():
+    rows: list[tuple[float, str]] = []
+    for peer, rounds in {**results, **{name: found for name, found in limits.items() if found}}.items():
         good = [each for each in rounds if each is not None]
         if not good:
-            lines.append(f"| {peer} | failed | | | |")
+            rows.append((0.0, f"| {peer} | failed, see below | | |{' |' if trains else ''} |"))
             continue
         pairs = zip(rounds, baseline, strict=False)
         ratios = [mine.images_per_second / base.images_per_second for mine, base in pairs if mine and base]
+        rates = [each.images_per_second for each in good]
         cells = [
-            peer,
-            f"{median(each.images_per_second for each in good):.0f}",
+            "the work in C alone" if peer == LIMIT else peer,
+            f"{median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})",
             f"{min(ratios):.2f}, {median(ratios):.2f}, {max(ratios):.2f}" if ratios else "",
-            f"{median(each.cpu_ms_per_image for each in good):.2f}",
+            f"{median(each.cpu_ms_per_image for each in good):.3f}",
+            *([f"{median(each.loader_share for each in good):.0%}"] if trains else []),
             f"{max(each.other_cores for each in good):.2f}",
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((median(rates), f"| {' | '.join(cells)} |"))
+    return "\n".join([*lines, *(row for _, row in sorted(rows, key=lambda row: -row[0]))])
+
+
+def panel(work: str, results: Rounds, limits: Rounds) -> Panel:
+    rates = {peer: [each.images_per_second for each in rounds if each] for peer, rounds in results.items()}
+    limit = [each.images_per_second for each in limits[LIMIT] if each]
+    return Panel(TITLES[work], {peer: own for peer, own in rates.items() if own}, median(limit) if limit else 0.0)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     data = Path.home() / ".cache/torchdali/bench-jpegs"
     parser.add_argument("--data", type=Path, default=data, help="the folder of images; made if it is missing")
-    parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help=f"comma-separated, of: {', '.join(PEERS)}")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="time each peer at least this long per round")
+    parser.add_argument("--works", default=",".join(WORKS), help=f"comma-separated, of: {', '.join(WORKS)}")
+    parser.add_argument("--peers", help=f"comma-separated, of: {', '.join(PEERS)} (default: those of each work)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="time each peer at least this long per round")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds after which a peer's process is killed")
     parser.add_argument("--json", type=Path, help="write the settings and every round to this file")
+    parser.add_argument("--svg", type=Path, help="draw the picture to this file")
     parser.add_argument("--one", choices=PEERS, help="measure this peer in this process and print one line of JSON")
     args = parser.parse_args()
-    if unknown := set(args.peers.split(",")) - set(PEERS):
-        parser.error(f"--peers must be of {', '.join(PEERS)}, got {', '.join(sorted(unknown))}")
+    for name, known in (("works", WORKS), ("peers", PEERS)):
+        if unknown := set((getattr(args, name) or "").split(",")) - set(known) - {""}:
+            parser.error(f"--{name} must be of {', '.join(known)}, got {', '.join(sorted(unknown))}")
     for name in ("rounds", "seconds", "timeout"):
         if getattr(args, name) <= 0:
             parser.error(f"--{name} must be positive, got {getattr(args, name)}")
+    args.failed = {}
     return args
 
 
 def main() -> int:
     args = parse_arguments()
     if args.one:
-        print(json.dumps(asdict(measure(PEERS[args.one](args.data / "train"), args.seconds))))
-        return 0
+        work = WORKS[args.works]
+        batches = PEERS[args.one](args.data / "train", TRAIN if work.trains else work)
+        print(json.dumps(asdict(measure(batches, args.seconds, work))), flush=True)
+        os._exit(0)  # some peers' threads and workers do not end by themselves
     settings = {
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "rounds": args.rounds,
         "seconds": args.seconds,
         "batch_size": BATCH_SIZE,
-        "dali_threads": NUM_THREADS,
+        "threads": CORES,
         **machine(),
         **asdict(ensure_photos(args.data)),
     }
     print("\n".join(f"{key}: {value}" for key, value in settings.items()), flush=True)
-    results = run_rounds(args.peers.split(","), args)
-    print(table(results))
+    args.failed |= {f"data of {line.partition(':')[0]}": line for line in make_containers(args.data / "train")}
+    panels, texts, rounds = [], [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            limit = Limit(Path(folder), args.data)
+        except (OSError, subprocess.CalledProcessError) as error:
+            args.failed["limit.c"] = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
+            limit = None
+        for work in args.works.split(","):
+            peers = args.peers.split(",") if args.peers else PEERS_OF[work]
+            results, limits = run_rounds(work, peers, limit, args)
+            texts.append(f"\n{TITLES[work]}\n\n{table(results, limits, WORKS[work].trains)}")
+            if any(each for measured in results.values() for each in measured):
+                panels.append(panel(work, results, limits))
+            both = {**results, **limits}
+            rounds[work] = {peer: [each and asdict(each) for each in measured] for peer, measured in both.items()}
+    print("\n".join(texts))
+    if args.failed:
+        print("\nfailed:\n" + "\n".join(f"- {name}: {reason}" for name, reason in args.failed.items()))
     if args.json:
-        rounds = {peer: [each and asdict(each) for each in measured] for peer, measured in results.items()}
-        args.json.write_text(json.dumps({"settings": settings, "rounds": rounds}, indent=2) + "\n")
-    return 1 if any(None in measured for measured in results.values()) else 0
+        found = {"settings": settings, "failed": args.failed, "works": rounds}
+        args.json.write_text(json.dumps(found, indent=2) + "\n")
+    if args.svg:
+        words = f"{settings['cpu']}, {CORES} cores; median of {args.rounds} rounds of {args.seconds:g} s, whiskers: range"
+        args.svg.write_text(draw(panels, f"{words}; {settings['date'][:10]}"))
+    return 1 if args.failed else 0
 
 
 if __name__ == "__main__":

@@ -236,3 +236,42 @@ def test_errors_pickle(damaged):
         list(damaged())
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and again.index == caught.value.index
+
+
+class AllBad:
+    def __init__(self, good: int = 1000) -> None:
+        self.good = good
+
+    def __len__(self) -> int:
+        return 210
+
+    def __getitem__(self, index: int) -> int:
+        if index < self.good:
+            raise OSError(f"no file {index}")
+        return index
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_a_pass_in_which_nothing_can_be_made_ends(num_workers):
+    """One error per batch, as in torch; a loop that catches them comes to the epoch's end."""
+    with td.DataLoader(AllBad(), 70, device="cpu", num_workers=num_workers) as loader:
+        for epoch in range(2):
+            iterator, errors = iter(loader), []
+            for _ in range(3):
+                with pytest.raises(OSError, match="no file") as caught:
+                    next(iterator)
+                errors.append(str(caught.value))
+            with pytest.raises(StopIteration):
+                next(iterator)
+            assert errors == ["no file 0", "no file 70", "no file 140"] and loader.epoch == epoch + 1
+
+
+def test_a_pass_goes_on_where_samples_can_be_made_again():
+    data = AllBad()
+    loader = td.DataLoader(data, 70, device="cpu")
+    iterator = iter(loader)
+    with pytest.raises(OSError, match="no file 0"):
+        next(iterator)
+    assert loader.state_dict()["samples_seen"] == 0
+    data.good = 0
+    assert [batch[0].item() for batch in iterator] == [70, 140] and loader.state_dict()["finished"]

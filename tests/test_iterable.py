@@ -980,3 +980,130 @@ def test_a_failing_first_sample_is_a_bad_sample_like_any_other(num_workers):
                     break
             assert lost == [f"sample {number} is lost" for number in (0, 1, 6)]
             assert [n for batch in got for n in batch] == [n for n in range(N) if n not in (0, 1, 6)]
+
+
+# Lists, whole batches, and steps
+
+
+class Lists(torch.utils.data.IterableDataset[Any]):
+    """Lists of numbers and arrays, of one length or several, and random numbers; its state counts the samples."""
+
+    def __init__(self, lengths: int = 1, stateful: bool = True) -> None:
+        self.lengths, self.at = lengths, 0
+        if stateful:
+            self.state_dict, self.load_state_dict = self.get, self.put
+
+    def get(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def put(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+    def __iter__(self) -> Any:
+        begin, self.at = self.at, 0
+        for i in range(begin, N):
+            self.at = i + 1
+            yield {
+                "fixed": [i, i + 0.5],
+                "crops": [np.full(k + 1, i) for k in range(3)],
+                "tokens": [i] * (1 + i % self.lengths),
+                "words": [str(i), "x"],
+                "random": random.random(),
+            }
+        self.at = 0
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_lists_are_transposed_as_the_first_batch_shows(num_workers):
+    data = [*Lists(stateful=False)]
+    with loader(Lists(3), num_workers) as one:
+        first, *_ = one
+    taken = data[: 4 * max(1, num_workers) : max(1, num_workers)]
+    expected = torch.utils.data.default_collate([{k: s[k] for k in ("fixed", "crops")} for s in taken])
+    for name, parts in expected.items():
+        assert isinstance(first[name], list) and len(first[name]) == len(parts)
+        for mine, other in zip(first[name], parts, strict=True):
+            assert torch.equal(mine, other) and mine.dtype == other.dtype
+    assert [len(tokens) for tokens in first["tokens"]] == [1 + s["fixed"][0] % 3 for s in taken]  # of several lengths
+    assert first["words"] == [[str(s["fixed"][0]), "x"] for s in taken]
+
+
+@pytest.mark.filterwarnings("ignore:.* samples are iterated again")
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_batch_that_was_looked_at_is_not_counted_before_it_is_given(stateful):
+    """The state does not run ahead of it, and the random numbers are the same."""
+    assert_resumes_exactly(lambda: loader(Lists(3, stateful)), steps=True)
+
+
+def test_lists_of_another_length_later_say_what_to_write():
+    class Later(Lists):
+        def __iter__(self) -> Any:
+            for i, sample in enumerate(super().__iter__()):
+                yield {"tokens": sample["tokens"] + [0] * (i > 5)}
+
+    with loader(Later()) as one:
+        batches = iter(one)
+        assert [len(part) for part in next(batches)["tokens"]] == [4]
+        with pytest.raises(TypeError, match=r"must have 1 parts.*or write kinds={'tokens': 'object'} or collate_fn="):
+            next(batches)
+    with loader(Later(), kinds={"tokens": "object"}) as one:
+        assert [[len(tokens) for tokens in batch["tokens"]] for batch in one][:2] == [[1] * 4, [1, 1, 2, 2]]
+
+
+def batches_of_any_size() -> Any:
+    for i in range(7):
+        n = 1 + i % 3
+        yield {"image": [S.picture(10 * i + k) for k in range(n)], "number": np.arange(n) + 10 * i}
+
+
+@pytest.mark.filterwarnings("ignore:.* samples are iterated again")
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_an_iterable_of_whole_batches_is_decoded_and_transformed(num_workers):
+    def make(workers: int = num_workers) -> td.DataLoader:
+        source = td.IterableSource(batches_of_any_size, batch=True)
+        return loader(source, workers, transform=td.transforms.Resize((6, 5)))
+
+    with make() as one:
+        for _ in range(2):
+            got = list(one)
+            assert [b["number"].tolist() for b in got] == [b["number"].tolist() for b in batches_of_any_size()]
+            assert [len(b["image"]) for b in got] == [1, 2, 3, 1, 2, 3, 1] and got[0]["image"].shape[1:] == (3, 6, 5)
+    assert_resumes_exactly(make)
+    with pytest.raises(ValueError, match="puts its samples together itself: leave batch_size=None out"):
+        loader(td.IterableSource(batches_of_any_size, batch=True), batch_size=None)
+    with pytest.raises(ValueError, match="a batch must hold one array or list of samples"):
+        next(iter(loader(td.IterableSource(lambda: iter([{"a": [1], "b": [1, 2]}]), batch=True))))
+
+
+@pytest.mark.filterwarnings("ignore:.* samples are iterated again")
+@pytest.mark.processes
+def test_steps_are_counted_where_workers_end_at_different_times():
+    """And functions see the same step after a resume."""
+    seen: list[int] = []
+
+    def note(sample: Any, rand: Any) -> Any:
+        seen.append(rand.step)
+        return dict(sample)
+
+    def make() -> td.DataLoader:
+        return loader(S.SharedStream(22), 2, batch_size=3, transform=note)
+
+    with make() as one:
+        states = []
+        for step, batch in enumerate(one):
+            states.append((one.state_dict(), one.step, [*numbers([batch])]))
+            assert one.step == step + 1
+        sizes = [len(batch) for _, _, (batch,) in states]
+    assert any(size < 3 for size in sizes[:-1]) and sorted(set(seen)) == list(range(len(sizes)))
+    for at, (state, step, _) in enumerate(states):
+        with make() as other:
+            other.load_state_dict(json.loads(json.dumps(state)))
+            assert other.step == step == at + 1
+            seen.clear()
+            rest = [number for number, _ in enumerate(other, other.step)]
+            assert rest == sorted(set(seen)) == list(range(at + 1, len(sizes)))
+    whole = json.loads(states[-1][0]["iterable"])
+    for wrong in (-1, "4", whole["steps"] + 1):
+        changed = {**states[-1][0], "iterable": json.dumps({**whole, "steps": wrong})}
+        with make() as other, pytest.raises(StateMismatchError, match="iterable: "):
+            other.load_state_dict(changed)

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -182,17 +183,32 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(options, package, fold
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_overfitting_with_loaders(package, folder, tmp_path):
-    """A loader can't be made again without its shuffling, and says what to write."""
-    ordered = {**CLIENTS["loader"](folder), "train_dataloaders": loader(folder, shuffle=False)}
-    fit(ordered, tmp_path / "log", package, overfit_batches=2)
+@pytest.mark.parametrize("options", [{"shuffle": False}, {}, {"shuffle": False, "sampler": range(21, -1, -1)}])
+def test_overfitting_with_loaders(options, package, folder, tmp_path):
+    """As long as that Trainer trains; the loader is shuffled again with the next one."""
+    one = loader(folder, **options)
+    data = {**CLIENTS["loader"](folder), "train_dataloaders": one}
+    before = one.state_dict()["order"]
+    shuffled = options != {"shuffle": False}
+    with (
+        pytest.warns(UserWarning, match="a shuffled loader gives the dataset's own order")
+        if shuffled
+        else nullcontext()
+    ):
+        fit(data, tmp_path / "log", package, overfit_batches=2)
     assert ids(read(tmp_path / "log")) == [(epoch, list(range(at, at + 4))) for epoch in (0, 1) for at in (0, 4)]
-    for options in ({}, {"shuffle": False, "sampler": range(22)}):
-        shuffled = {**ordered, "train_dataloaders": loader(folder, **options)}
-        with pytest.raises(
-            ValueError, match=r"overfit_batches takes the same batches .* without shuffle=True and sampler="
-        ):
-            fit(shuffled, tmp_path / "not", package, overfit_batches=2)
+    assert one.state_dict()["order"] == before
+    one.seek(0, 0)
+    fit(data, tmp_path / "whole", package)
+    with loader(folder, **options) as same:
+        assert [batch for _, batch in ids(read(tmp_path / "whole"))[:STEPS]] == [i.tolist() for _, _, i in same]
+
+
+def test_overfitting_where_the_sampler_makes_the_batches(folder, tmp_path):
+    one = td.DataLoader(dataset(folder), batch_sampler=[[1, 2], [3]], transform=TRANSFORM, device="cpu")
+    data = {**CLIENTS["loader"](folder), "train_dataloaders": one}
+    with pytest.raises(ValueError, match=r"overfit_batches takes the same batches .* a loader with batch_size="):
+        fit(data, tmp_path / "not", overfit_batches=2)
 
 
 class Reading(DataModule):

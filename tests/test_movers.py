@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy import stats
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -931,3 +932,23 @@ def test_views_crop_around_their_own_objects() -> None:
             assert (boxes.unbind()[0][:, 2:] <= torch.tensor([size[1], size[0]])).all()
         differ += batch["image"][0].data.shape != batch["image"][1].data.shape
     assert differ
+
+
+def test_crops_of_random_sizes() -> None:
+    """As DETR draws them: both edges uniform within their range and the image, at a uniform place."""
+    step, n = T.RandomSizeCrop(10, 25), 4000
+    sizes = np.tile([[20, 60]], (n, 1))
+    params, ends = step.make_params(Rand(0, 0, np.arange(n)), sizes)
+    start, shape = params["start"], params["shape"]
+    assert ends is not None and (ends == shape).all() and (start >= 0).all() and (start + shape <= sizes).all()
+    for axis, most in enumerate((20, 25)):
+        counts = np.bincount(shape[:, axis], minlength=most + 1)[10:]
+        assert len(counts) == most - 9 and stats.chisquare(counts).pvalue > 1e-3
+        places = start[:, axis] + np.random.default_rng(0).uniform(size=n)
+        assert stats.kstest(places / (sizes[:, axis] - shape[:, axis] + 1), "uniform").pvalue > 1e-3
+    (_, small) = step.make_params(Rand(0, 0, np.arange(3)), np.tile([[6, 12]], (3, 1)))
+    assert small is not None and (small[:, 0] == 6).all() and (small[:, 1] >= 10).all()
+    made = [loader(step, {"image": arrays()}, engine=engine) for engine in ENGINES]
+    assert_same_stream(*(lambda one=one: one for one in made))
+    with pytest.raises(ValueError, match="must be ints with 0 < min_size <= max_size, got 9 and 8"):
+        T.RandomSizeCrop(9, 8)

@@ -7,12 +7,15 @@ import os
 import pickle
 import signal
 import sys
+import wave
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 import torchdali as td
@@ -411,21 +414,75 @@ def test_a_killed_process_goes_on(tmp_path):
     packed.verify()
 
 
-def test_kinds_that_a_pack_would_lose(files, tmp_path):
-    """Boxes that come back as an array would no longer move with their image."""
-    boxes = [np.ones((i % 3, 4), np.float32) for i in range(len(files))]
-    for kind, values in {"boxes": boxes, "mask": np.ones((len(files), 3, 3), np.uint8)}.items():
-        others = td.InMemoryDataset(x=values, kinds={"x": kind})
-        with pytest.raises(ValueError, match=f"would not say that 'x' is '{kind}': leave the field out, and put it"):
-            td.pack(td.Zip(files, others), tmp_path / kind)
-    deep = td.FileDataset(files.paths, kinds={"image": td.kinds.Image(mode="unchanged")})
-    with pytest.raises(ValueError, match="a pack keeps 8-bit images"):
-        td.pack(deep, tmp_path / "deep")
-    beside = td.Zip(
-        td.pack(td.FileDataset(files.paths), tmp_path / "images"), td.InMemoryDataset(x=boxes, kinds={"x": "boxes"})
+def test_a_pack_keeps_kinds(tmp_path):
+    """Pictures, and what lies in them, move as in the dataset that was packed."""
+    rng = np.random.default_rng(0)
+    sizes = [(20 + i % 3, 30) for i in range(20)]
+    counts = [i % 4 for i in range(20)]
+    columns = {
+        "image": [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes],
+        "mask": [rng.integers(0, 9, size, dtype=np.uint8) for size in sizes],
+        "boxes": [rng.uniform(2, 9, (count, 4)).astype(np.float32) for count in counts],
+        "labels": [np.arange(count) for count in counts],
+        "masks": [rng.integers(0, 2, (n, *size), dtype=np.uint8) for n, size in zip(counts, sizes)],
+        "spots": [rng.uniform(0, 20, (count, 2, 3)).astype(np.float32) for count in counts],
+        "clip": rng.integers(0, 256, (20, 2, 8, 9, 3), dtype=np.uint8),
+        "scan": rng.uniform(size=(20, 3, 4, 5)).astype(np.float32),
+        "sound": [rng.uniform(-1, 1, (2, 10 + i)).astype(np.float32) for i in range(20)],
+    }
+    told = {
+        "mask": td.kinds.Mask(fill=255), "boxes": td.kinds.Boxes("xywh"), "masks": "mask",
+        "spots": td.kinds.Points(swap=((0, 1),)), "clip": td.kinds.Video(scene="b"), "scan": "array",
+        "sound": td.kinds.Audio(rate=8000),
+    }  # fmt: skip
+    source = td.InMemoryDataset(columns, kinds=told, fingerprint="typed")
+    packed = td.pack(source, tmp_path / "typed")
+    bound = [td.DataLoader(one, 4, device="cpu").source.kinds for one in (source, packed)]
+    assert bound[0] == bound[1] and packed.kinds["labels"].group == "objects"
+    for transform in (None, T.Compose([T.RandomRotation(20), T.RandomHorizontalFlip(), T.SanitizeBoundingBoxes()])):
+        both = [partial(td.DataLoader, one, 4, True, transform=transform, device="cpu") for one in (source, packed)]
+        assert_same_stream(*both)
+    turned = td.pack(source, tmp_path / "turned", T.Compose([T.Resize((10, 15)), T.ConvertBoundingBoxFormat("cxcywh")]))
+    assert turned.kinds["boxes"] == td.kinds.Boxes("cxcywh", group="objects")
+    batch, expected = (
+        next(iter(td.DataLoader(one, 20, device="cpu", output="dict", transform=T.Resize((10, 15)))))
+        for one in (turned, source)
     )
-    _, rows = next(iter(td.DataLoader(beside, batch_size=4, device="cpu", transform=T.RandomHorizontalFlip(1.0))))
-    assert rows.sizes.ravel().tolist() == [0, 1, 2, 0] and not (rows.data[1, 0] == 1).all()
+    assert batch["mask"].shape == (20, 10, 15) and torch.equal(batch["mask"], expected["mask"])
+    assert torch.equal(batch["boxes"].data[..., 2:], expected["boxes"].data[..., 2:])
+    assert torch.equal(batch["spots"].data, expected["spots"].data)
+
+
+def test_a_pack_keeps_deep_and_grey_images_sound_files_and_nested_fields(files, tmp_path):
+    deep = tmp_path / "deep.png"
+    values = np.random.default_rng(0).integers(0, 2**16, (9, 8)).astype(np.uint16)
+    Image.fromarray(values).save(deep)
+    with wave.open(str(tmp_path / "a.wav"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(np.arange(100, dtype="<i2").tobytes())
+    whole = td.FileDataset(
+        {"deep": [deep], "grey": files.paths[:1], "sound": [tmp_path / "a.wav"]},
+        kinds={"deep": td.kinds.Image(mode="unchanged"), "grey": td.kinds.Image(mode="L", scene="b")},
+    )
+    packed = td.pack(whole, tmp_path / "files")
+    ours, theirs = (next(iter(td.DataLoader(one, 1, device="cpu"))) for one in (packed, whole))
+    for one, other in zip(ours, theirs, strict=True):
+        data = [value.data if isinstance(value, td.Padded) else value for value in (one, other)]
+        assert data[0].dtype == data[1].dtype and torch.equal(data[0][0], data[1][0])
+    assert packed.kinds["sound"] == td.kinds.Audio()
+
+    class Nested(td.InMemoryDataset):
+        nested = True
+
+    nested = Nested({"image": np.zeros((3, 4, 4, 3), np.uint8), "target.label": [1, 2, 3]}, fingerprint="nested")
+    (batch,) = td.DataLoader(td.pack(nested, tmp_path / "nested"), 3, device="cpu")
+    assert batch[1]["label"].tolist() == [1, 2, 3]
+
+
+def test_polygons_are_not_packed(files, tmp_path):
+    outlines = td.InMemoryDataset(x=[[[0, 0, 5, 0, 5, 5]]] * len(files), kinds={"x": "polygons"})
+    with pytest.raises(ValueError, match=r"a pack keeps no polygons, and 'x' holds some: leave the field out"):
+        td.pack(td.Zip(files, outlines), tmp_path / "polygons")
 
 
 def test_progress_is_shown(files, tmp_path, capsys, monkeypatch):

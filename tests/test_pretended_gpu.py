@@ -35,7 +35,7 @@ def with_pretended_gpu(*arguments: str | Path) -> str:
 OF_A_GPU = (
     *("channels_last", "by_chance", "device_is_found", "auto_is", "may_add_a_field", "arrive_as_they_are"),
     *("callers_streams", "set_later", "close_in_mid_epoch", "never_reaches"),
-    *("whole_batches", "samples_on_the_gpu"),
+    *("whole_batches", "samples_on_the_gpu", "takes_over"),
 )
 
 

@@ -226,7 +226,7 @@ def test_batches_that_are_none(num_workers, bad, at):
         batches = iter(one)
         for _ in range(at):
             next(batches)
-        with pytest.raises(ValueError, match=r"a callback's batch must hold one array or list .* raise StopIteration"):
+        with pytest.raises(ValueError, match=r"a batch must hold one array or list .* a callback raises StopIteration"):
             next(batches)
 
 

@@ -293,3 +293,47 @@ def test_there_must_be_sound():
 def test_invalid_arguments(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# Chance and choice
+
+
+def test_some_sounds_are_transformed():
+    """RandomApply, RandomChoice and RandomOrder hold transforms of sound, with numbers drawn by name."""
+    rng = np.random.default_rng(0)
+    sounds = [rng.normal(size=(1, 300 + i)).astype(np.float32) for i in range(40)]
+    dataset = td.InMemoryDataset(audio=sounds, kinds={"audio": kinds.Audio(rate=8000)})
+
+    def made(*steps, **options):
+        options = {"batch_size": 8, "device": "cpu", "seed": 2, "transform": T.Compose(steps)} | options
+        return [sound for (batch,) in td.DataLoader(dataset, **options) for sound in batch.unbind()]
+
+    plain = made(T.TimeShift(0.0))
+    always, never, some = (made(T.RandomApply([T.TimeShift(0.3, roll=True)], p)) for p in (1.0, 0.0, 0.5))
+    same = [torch.equal(one, before) for one, before in zip(some, plain, strict=True)]
+    assert 8 < sum(same) < 32 and all(map(torch.equal, never, plain))
+    for one, after, before, kept in zip(some, always, plain, same, strict=True):
+        assert torch.equal(one, before if kept else after)
+    choice = made(T.RandomChoice([T.TimeShift(0.3), T.AddNoise(0)], [0.25, 0.75]))
+    noisy = [not (one == 0).any() for one in choice]
+    assert 20 < sum(noisy) < 40
+    order = T.RandomOrder([T.AddNoise(20), T.Compose([T.TimeShift(0.2), T.AddNoise(30)])])
+    spectra = T.MelSpectrogram(8000, n_fft=32, n_mels=4), T.RandomApply([T.TimeMasking(5), T.FrequencyMasking(2)])
+    steps = [T.RandomApply([order]), *spectra]
+    for options in ({"engine": "debug"}, {"batch_size": 5}):
+        for one, other in zip(made(*steps), made(*steps, **options), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_sound_and_pictures_do_not_mix():
+    with pytest.raises(ValueError, match=r"takes transforms of sound or of pictures: put RandomHorizontalFlip\("):
+        T.RandomApply([T.AddNoise(), T.RandomHorizontalFlip()])
+    with pytest.raises(
+        ValueError, match=r"RandomChoice can't make a spectrogram of some samples: put MelSpectrogram\("
+    ):
+        T.RandomChoice([T.MelSpectrogram(8000)])
+    with pytest.raises(ValueError, match=r"takes transforms of one form, got FrequencyMasking\(.* for a spectrogram"):
+        T.RandomOrder([T.AddNoise(), T.FrequencyMasking(3)])
+    images = td.InMemoryDataset(image=np.zeros((2, 8, 8, 3), np.uint8))
+    with pytest.raises(ValueError, match="RandomApply acts on audio, and the dataset has none"):
+        td.DataLoader(images, 2, transform=T.RandomApply([T.AddNoise()]), device="cpu")

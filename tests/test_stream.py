@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import SubsetRandomSampler, WeightedRandomSampler
 
 import torchdali as td
@@ -223,3 +226,20 @@ def test_pad_last_marks_the_repeated_rows(folder):
         assert len(batches) == len(loader) == 2 and all(len(index) == 5 for index, _ in batches)
         seen += [int(i) for index, valid in batches for i in index[valid]]
     assert sorted(seen) == list(range(22))
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline", "debug"])
+def test_images_in_memory_and_files_draw_alike(tmp_path, engine):
+    """Decoding is a step of files only, and no step's numbers depend on the steps beside it."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 256, (40 + i, 50, 3), dtype=np.uint8) for i in range(9)]
+    paths = [tmp_path / f"{i}.png" for i in range(9)]
+    for array, path in zip(arrays, paths, strict=True):
+        Image.fromarray(array).save(path)
+    encoded = [path.read_bytes() for path in paths]
+    views = T.Views([[T.RandomCrop(20), T.RandomHorizontalFlip()]] * 2)
+    several = [T.RandomApply([T.RandomRotation(9)]), T.RandomResizedCrop(24), T.ColorJitter(0.3), T.RandAugment()]
+    for transform in (T.Compose(several), T.Compose([T.RandomVerticalFlip(), views])):
+        sources = td.FileDataset(paths), td.InMemoryDataset(image=encoded), td.InMemoryDataset(image=arrays)
+        options = {"batch_size": 4, "shuffle": True, "seed": 3, "device": "cpu", "engine": engine}
+        assert_same_stream(*(partial(td.DataLoader, one, transform=transform, **options) for one in sources))

@@ -94,6 +94,7 @@ IN_TEST_MOVERS = {
     *("ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "RandomIoUCrop"),  # act on more than images
     *("SanitizeBoundingBoxes", "SanitizeKeyPoints"),
     *("FiveCrop", "TenCrop"),  # give several images
+    "RandomSizeCrop",
     *("CenterCrop3d", "RandomCrop3d", "RandomDepthFlip"),  # move volumes
 }
 IN_TEST_VIDEO = {"UniformTemporalSubsample"}

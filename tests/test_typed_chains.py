@@ -17,6 +17,7 @@ from torchdali.engine.chain import Chain
 from torchdali.kinds import Boxes, Points
 from torchdali.ragged import Ragged
 from torchdali.rand import Rand
+from torchdali.transforms import presets
 
 from .random_moves import one_thread  # noqa: F401
 
@@ -151,9 +152,17 @@ def in_their_words(step: Any, drawn: Any, rand: Rand, sample: Any) -> tuple[Any,
     if isinstance(step, T.RandomRotation):
         angle = float(rand.uniform(-step.degrees, step.degrees).astype(np.float64)[0] % 360)
         return v2.RandomRotation(step.degrees, InterpolationMode(step.interpolation), fill=fill), {"angle": angle}
+    if isinstance(step, T.RandomPhotometricDistort):
+        names = ("brightness", "contrast", "saturation", "hue")
+        words = {f"{name}_factor": drawn[name] if drawn[f"{name}_on"] else None for name in names}
+        order = drawn["permutation"].tolist()
+        words |= {"contrast_before": bool(drawn["before"])}
+        words |= {"channel_permutation": None if order == [0, 1, 2] else torch.tensor(order)}
+        return v2.RandomPhotometricDistort(), words
     raise AssertionError(step)
 
 
+PRESET_SSD = presets.detection_train("ssd")
 SSD = [
     T.RandomZoomOut({"image": (123, 117, 104)}, (1.0, 2.0)),
     T.RandomIoUCrop(),
@@ -162,18 +171,8 @@ SSD = [
     T.SanitizeBoundingBoxes(),
     T.ToDtype(torch.float32, scale=True),
 ]
-MASK_RCNN = [
-    T.RandomHorizontalFlip(),
-    T.RandomShortestSize([60, 70, 80, 90], 130),
-    T.ToDtype(torch.float32, scale=True),
-]
-LARGE_SCALE_JITTER = [
-    T.ScaleJitter((128, 128), (0.1, 2.0)),
-    T.RandomCrop((128, 128), pad_if_needed=True, fill={"image": (123, 117, 104)}),
-    T.RandomHorizontalFlip(),
-    T.SanitizeBoundingBoxes(),
-    T.ToDtype(torch.float32, scale=True),
-]
+MASK_RCNN = presets.detection_train("multiscale", sizes=[60, 70, 80, 90], max_size=130)
+LARGE_SCALE_JITTER = presets.detection_train("lsj", size=128)
 TURNED = [
     T.RandomRotation(30, "bilinear", fill={"image": 9}),
     T.RandomVerticalFlip(),
@@ -195,6 +194,9 @@ def samples_of(made: td.DataLoader) -> dict[int, Any]:
 
 RECIPES = {
     "ssd": (SSD, {}),
+    "ssd's preset": (PRESET_SSD, {}),
+    "ssdlite's preset": (presets.detection_train("ssdlite"), {"masks": True}),
+    "hflip's preset": (presets.detection_train(), {"points": True}),
     "mask r-cnn": (MASK_RCNN, {"masks": True}),
     "keypoint r-cnn": (MASK_RCNN, {"points": True}),
     "large-scale jitter": (LARGE_SCALE_JITTER, {"masks": True}),
@@ -206,6 +208,7 @@ RECIPES = {
     "recipe, format",
     [
         *(("ssd", format) for format in ("xyxy", "xywh", "cxcywh")),
+        *((f"{name}'s preset", "xyxy") for name in ("ssd", "ssdlite", "hflip")),
         ("mask r-cnn", "xywh"),
         ("keypoint r-cnn", "xyxy"),
         *(("large-scale jitter", format) for format in ("xyxy", "cxcywh")),
@@ -324,15 +327,13 @@ def test_a_flip_exchanges_left_and_right_points() -> None:
 
 
 def test_segmentation_is_torchvisions() -> None:
-    steps = [
-        T.RandomResize(40, 120),
-        T.RandomHorizontalFlip(),
-        T.RandomCrop(64, pad_if_needed=True, fill={"image": 7, "mask": 255}),
-        T.ToDtype(torch.float32, scale=True),
-        T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    ]
+    """By the preset, but that its Normalize scales as well."""
+    steps = presets.segmentation_train(80, 64)
+    assert steps[0] == T.RandomResize(40, 160)
+    steps[0] = T.RandomResize(40, 120)
     dataset = Segments()
     made = loader(dataset, steps, shuffle=False, output="tuple")
+    steps.insert(-1, T.ToDtype(torch.float32, scale=True))
     images, masks = (torch.cat(parts) for parts in zip(*made))
     assert images.shape == (N, 3, 64, 64)
     assert masks.shape == (N, 64, 64) and masks.dtype == torch.uint8

@@ -84,6 +84,9 @@ def _refuse_in_child() -> None:
 
     dynamic().EvalContext.current = staticmethod(current)
     gc.freeze()  # DALI's objects abort the process if they are destroyed here
+    pipelines = sys.modules.get("nvidia.dali.pipeline")
+    if pipelines is not None:
+        pipelines.Pipeline._pipes.clear()  # at the exit DALI would wait for their threads
 
 
 def check_process() -> None:
@@ -111,6 +114,7 @@ class Ops:
         self.device = device  # "cpu" or "gpu"
         self.decoder_device = decoder_device
         self.frames = False  # what is transformed are clips [F, H, W, C], not images
+        self.alone = False  # no other rank is on this machine
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
@@ -124,6 +128,15 @@ class Ops:
     def beside(self, value: Any) -> Any:
         """Numbers of each sample, for arithmetic with images: DALI does not mix a GPU's batches with the CPU's."""
         return value.gpu() if self.device == "gpu" and hasattr(value, "gpu") else value
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Arguments of image decoders.
+
+        On a GPU, DALI ties a decoder's threads to the first CPU cores, each process to the same ones.
+        """
+        tied = {} if self.device == "cpu" else {"affine": self.alone}
+        return {"device": self.decoder_device, **tied}
 
     def as_dtype(self, dtype: torch.dtype) -> Any:
         """DALI's word for a torch dtype."""
@@ -413,14 +426,16 @@ def stay_on_device(device: torch.device) -> None:
 class Session:
     """Eager operators run in its blocks, `with session: ...`, in one thread at a time.
 
-    It has one context for its whole life, and on a GPU one stream of its own, which is PyTorch's current one and DALI's
-    in a block.  At a block's end, in an error too, the stream is waited for on the host: DALI's memory is idle before
-    the next decode may write to it, and what was copied out is complete on whatever stream it will be used.
+    It has one context for its whole life, and on a GPU one stream, which is PyTorch's current one and DALI's in a
+    block.  At a block's end, in an error too, the stream is waited for on the host: DALI's memory is idle before the
+    next decode may write to it, and what was copied out is complete on whatever stream it will be used.  A stream that
+    others use is waited for at a block's begin too: their operators may have left memory that it still uses.
 
     Args:
         num_threads: of DALI's pool.
         device: where operators run.
         sync: evaluate each operator to its end before the next (for debugging).
+        stream: a GPU's, which others use too; None: one of its own.
 
     Attributes:
         stream: the GPU's; None on the CPU.
@@ -432,10 +447,12 @@ class Session:
     DALI keeps each operator of a context, one for each value of an argument that is the same for a whole batch.
     """
 
-    def __init__(self, num_threads: int, device: torch.device, sync: bool = False) -> None:
+    def __init__(
+        self, num_threads: int, device: torch.device, sync: bool = False, stream: torch.cuda.Stream | None = None
+    ) -> None:
         modes = dynamic().EvalMode
         self.device = device
-        self.stream = lease_stream(self, device)
+        self.stream, self._shared = stream or lease_stream(self, device), stream is not None
         self._context = _context(num_threads, device, self.stream)
         self._mode = modes.sync_full if sync else modes.sync_cpu
         self._block = ExitStack()
@@ -447,6 +464,8 @@ class Session:
             block.enter_context(self._context)
             block.enter_context(self._mode)
             if self.stream is not None:
+                if self._shared:
+                    self.stream.synchronize()
                 block.enter_context(_waited_for(self.stream))
             self._block = block.pop_all()
 
@@ -456,7 +475,7 @@ class Session:
 
     def rest(self) -> bool:
         """Keep the context with its decoders for another pass; False after an error in a block."""
-        return not self._failed and len(self._context._instance_cache) <= self.MOST_OPERATORS
+        return not self._failed and len(getattr(self._context, "_instance_cache", ())) <= self.MOST_OPERATORS
 
 
 def _context(num_threads: int, device: torch.device, stream: torch.cuda.Stream | None) -> Any:

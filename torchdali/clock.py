@@ -10,7 +10,7 @@ Their ranges show in a user's `torch.profiler`, where it looks at all threads, a
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -48,7 +48,7 @@ ORDER, STORAGE, HEADER, PARAMETERS, DECODE, TRANSFORM, COLLATE, COPY, REPAIR = r
 INPUT, ROOM = 14, 15
 
 EVENTS = 4096  # that a clock remembers: those of about a thousand batches
-ENDED_EVENTS = 16384  # of clocks that have ended
+ENDED = 8  # clocks whose events are remembered after their end
 _CALLERS = frozenset([IDLE, STEP])  # the caller's own code runs: it has ranges of its own
 
 Event = tuple[int, float, float]
@@ -152,8 +152,8 @@ class Recorder:
     def reset(self) -> None:
         """Begin anew; clocks that run go on from here."""
         self._ended: dict[str, list[float]] = {}
-        self._ended_events: deque[tuple[str, Event]] = deque(maxlen=ENDED_EVENTS)
-        self.counts: Counter[str] = Counter()
+        self._last: deque[Clock] = deque(maxlen=ENDED)
+        self.counts: defaultdict[str, int] = defaultdict(int)
         self.queues: dict[str, Queue] = {}
         self.worked: deque[Worked] = deque(maxlen=EVENTS)
         self.worker_seconds: dict[int, float] = {}
@@ -177,7 +177,7 @@ class Recorder:
         own = self._ended.setdefault(clock.name, [0.0] * len(STAGES))
         for stage, seconds in enumerate(_seconds(clock)):
             own[stage] += seconds
-        self._ended_events.extend((clock.name, event) for event in clock.events)
+        self._last.append(clock)
 
     def seconds(self) -> dict[str, list[float]]:
         """Give the seconds of all stages up to now, by the names of the threads."""
@@ -190,10 +190,8 @@ class Recorder:
 
     def events(self) -> list[tuple[str, Event]]:
         """Give the last events, each with the name of its thread."""
-        return [
-            *list(self._ended_events),
-            *((clock.name, event) for clock in list(self._clocks) for event in list(clock.events)),
-        ]
+        clocks = (*list(self._last), *list(self._clocks))
+        return [(clock.name, event) for clock in clocks for event in list(clock.events)]
 
 
 def _seconds(clock: Clock) -> list[float]:
@@ -217,7 +215,8 @@ _here = _Here()
 
 def switch(stage: int) -> int:
     """Move this thread's clock to a stage; give the one before."""
-    return _here.clock.switch(stage)
+    clock = _here.clock
+    return clock.stage if clock.held else clock.switch(stage)
 
 
 def count(name: str, number: int = 1) -> None:

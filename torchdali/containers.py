@@ -1,4 +1,4 @@
-"""The containers of samples and batches: their parts, and the same container around others, as torch keeps them."""
+"""The containers of samples and batches: their parts, and the same container around other parts."""
 
 from __future__ import annotations
 

@@ -170,6 +170,28 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device:
     return torch.device("cuda", index)
 
 
+def resolve_stream(stream: str | torch.cuda.Stream, device: torch.device) -> torch.cuda.Stream | None:
+    """The CUDA stream to work on; None: a private one, and on the CPU.
+
+    Args:
+        stream: "private", "current" (in the calling thread), or a stream.
+        device: of the loader.
+
+    Raises:
+        ValueError: a stream of another device.
+    """
+    if isinstance(stream, str):
+        return torch.cuda.current_stream(device) if stream == "current" and device.type == "cuda" else None
+    if stream.device != device:
+        raise ValueError(f"stream must be one of the loader's device, {device}, got {stream} of {stream.device}")
+    return stream
+
+
+def alone_on_machine() -> bool:
+    """Whether the launcher says that no other rank is on this machine."""
+    return os.environ.get("LOCAL_WORLD_SIZE") == "1"
+
+
 def check_device(device: str | int | torch.device) -> torch.device:
     """A torch device of a kind that torchdali serves.
 

@@ -14,8 +14,10 @@ import torch
 from .batch import BadSample, Collated, map_leaves
 from .clock import COPY, FORM, START, STEP, WAIT, Clock, Recorder, count, give_back, switch, take_over
 from .engine.run import Run
+from .engine.work import Work
 from .errors import TooManyBadSamplesError, forget_frames, interruption, let_through
 from .forming import Forming
+from .order import Step
 from .state import Position
 from .summary import how_many
 from .trainers.accelerate import ToldPass, tell_batch, tell_end, tell_pass
@@ -41,6 +43,30 @@ class Nothing:
 NOTHING = Nothing()
 
 
+class Undescribed:
+    """Stands for the run of one step whose samples can't be made, nor any other that was tried: it gives the error.
+
+    Args:
+        step: the step.
+        error: the error.
+    """
+
+    end = None
+
+    def __init__(self, step: Step, error: Exception) -> None:
+        self._works = [Work.of(step)]
+        self._works[0].error = error
+
+    def next(self, timeout: float | None) -> Work:
+        """Give the step, once."""
+        if not self._works:
+            raise StopIteration
+        return self._works.pop()
+
+    def close(self) -> None:
+        """End nothing."""
+
+
 @dataclass(frozen=True)
 class OpenPass:
     """A pass that has begun.
@@ -62,7 +88,7 @@ class OpenPass:
         ranks: the number of ranks that share a batch.
     """
 
-    run: Run | Nothing
+    run: Run | Nothing | Undescribed
     start: Position
     move: Callable[[Position], None]
     loaded: Callable[[], Position | None]
@@ -84,12 +110,14 @@ class LoaderIterator:
     Where a state is loaded meanwhile, it goes on there with its next batch, by a new run.
 
     Args:
-        begin: begins the pass, at the first `next`.
+        begin: begins the pass, at the first `next`; where its samples could not be made, it begins it again at a place.
         length: counts the batches of a whole epoch.
         recorder: of the loader's clocks.
     """
 
-    def __init__(self, begin: Callable[[], OpenPass], length: Callable[[], int], recorder: Recorder) -> None:
+    def __init__(
+        self, begin: Callable[[Position | None], OpenPass], length: Callable[[], int], recorder: Recorder
+    ) -> None:
         self._begin, self._length, self._recorder = begin, length, recorder
         self._clock: Clock | None = None
         self._pass: OpenPass | None = None
@@ -97,6 +125,7 @@ class LoaderIterator:
         self._told: ToldPass | None = None
         self._ahead: Any = None  # the work after the last one, or what came instead
         self._position = Position()
+        self._again: Position | None = None  # where the pass begins again
         self._bad: dict[int, BadSample] = {}  # that this pass has met
         self._finalizer: weakref.finalize[..., Any] | None = None  # closes the run
         self._pid = os.getpid()
@@ -150,7 +179,7 @@ class LoaderIterator:
                 self._end()
                 raise StopIteration
             self._close()  # what was made ahead belongs to the old place
-            self._pass = self._ahead = None
+            self._pass = self._ahead = self._again = None
         opened = self._opened()
         try:
             work = self._take(opened)
@@ -171,6 +200,8 @@ class LoaderIterator:
         end = work.step.end._replace(snapshot=work.snapshot)
         if work.error is not None:
             self._position = end
+            if isinstance(opened.run, Undescribed) and not work.step.last:
+                self._pass, self._again = None, end
             # The stages, and DALI's pipeline, still know the work: by its traceback the error would hold the caller.
             error, work.error, work.failed = work.error, None, None
             raise error
@@ -247,8 +278,8 @@ class LoaderIterator:
     def _opened(self) -> OpenPass:
         """Get the pass, which begins with the first batch, and with the first one at another place."""
         if self._pass is None:
-            self._pass = self._begin()
-            self._position = self._pass.start
+            self._pass = self._begin(self._again)
+            self._position, self._again = self._pass.start, None
             count("passes")
             self._finalizer = weakref.finalize(self, self._pass.run.close)
             self._told = self._told or tell_pass()

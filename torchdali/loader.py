@@ -28,11 +28,11 @@ from .distributed import Shard
 from .engine.plan import Plan
 from .engine.run import Run, Settings
 from .engine.shelf import Shelf
-from .errors import StateMismatchError, first_line, let_through
+from .errors import StateMismatchError, first_line, leave_frame, let_through
 from .forming import Forming
-from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass
+from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
-from .options import Engine, OnBadSample, Options, Output
+from .options import Engine, OnBadSample, Options, Output, Stream
 from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
 from .pillow import MAX_PIXELS
 from .python import as_source
@@ -42,7 +42,9 @@ from .source import Pass, Source
 from .state import MAX_EPOCH, Position, Progress, pack, unpack
 from .stats import Setting, Stats, make_stats, write_trace
 from .summary import Summary, how_many, never_raises, shown
-from .trainers.asking import overfitting_asks, trainer_asks
+from .trainers.asking import trainer_asks
+from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
+from .trainers.overfitting import Overfitting, overfitting_trainer
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
 
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class DataLoader:
+class DataLoader(TakenByFabric):
     """Batches of a dataset as torch tensors; each one a pure function of (dataset, seed, epoch, position).
 
     A plain class with torch's attributes, which trainers take as it is.
@@ -107,6 +109,12 @@ class DataLoader:
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
 
+        stream: the CUDA stream on which the loader works: "private", one of its own; "current", the one that is current
+            where a pass begins (DALI's `set_current_stream`); or a `torch.cuda.Stream` of the loader's GPU.  Batches
+            may be used at once on any stream.  On a stream of yours each batch waits, on the host, for all that you
+            have queued there before, and for the batch itself: DALI's decoders write at once to memory that the stream
+            may still use.  So training and loading take turns, and the CPU can't run ahead; write it only where
+            everything has to be on one stream, and leave other DALI operators off it.  The CPU has no streams.
         memory_format: how batches of images lie in memory: None: torch.channels_last, which is the fastest; or
             torch.contiguous_format, for models that flatten them with `view`.
         num_workers: processes that make the samples of a dataset of Python code; 0: they are made in the caller's
@@ -173,6 +181,7 @@ class DataLoader:
         kinds: Mapping[str, AnyKind] | None = None,
         with_state: bool = False,
         memory_format: torch.memory_format | None = None,
+        stream: Stream = "private",
         num_workers: int = 0,
         collate_fn: Any = None,
         batch_sampler: Any = None,
@@ -214,6 +223,7 @@ class DataLoader:
             kinds=kinds,
             with_state=with_state,
             memory_format=memory_format,
+            stream=stream,
             num_workers=num_workers,
             collate_fn=collate_fn,
             batch_sampler=batch_sampler,
@@ -229,7 +239,8 @@ class DataLoader:
         options = self.options
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
-        self._order = self.source.order(options.shuffle, options.sampler)
+        self._overfitting: Overfitting | None = None
+        self._own_order = self.source.order(options.shuffle, options.sampler)
         options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
         self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
         self._progress = Progress()
@@ -265,14 +276,37 @@ class DataLoader:
     @property
     def sampler(self) -> EpochSampler:
         """The order of the epoch in progress: the samples' indices, over all ranks."""
-        if overfitting_asks():
-            if self.shuffle or self.options.sampler is not None:
-                raise ValueError(
-                    "overfit_batches takes the same batches in each epoch, and this loader has another order for each: "
-                    "make it without shuffle=True and sampler="
-                )
-            return SequentialEpochSampler(self)
+        if fabric_asks():
+            return SharedEpochSampler(self)
+        if (trainer := overfitting_trainer()) is not None:
+            self._overfit(trainer)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
+
+    def _overfit(self, trainer: Any) -> None:
+        """Give the dataset's own order while a Trainer of Lightning with `overfit_batches` trains.
+
+        Raises:
+            ValueError: the sampler makes the batches, and there are none without it.
+        """
+        if self._own_order.in_order or (self._overfitting is not None and self._overfitting.of(trainer)):
+            return
+        if self._own_order.any_size:
+            raise ValueError(
+                "overfit_batches takes the same batches in each epoch, and this loader's sampler makes others: give "
+                "the Trainer a loader with batch_size="
+            )
+        self._overfitting = Overfitting(trainer)
+        warnings.warn(
+            "overfit_batches takes the same batches in each epoch: while this Trainer trains, a shuffled loader gives "
+            "the dataset's own order",
+            UserWarning,
+            stacklevel=4,
+        )
+
+    @property
+    def _order(self) -> Order:
+        overfits = self._overfitting is not None and self._overfitting.running
+        return Sequential(len(self.source)) if overfits else self._own_order
 
     @property
     def batch_sampler(self) -> BatchTokens:
@@ -307,6 +341,8 @@ class DataLoader:
             except BaseException:
                 self._transform, self._plan = before
                 raise
+        if self._plan is not before[1]:
+            self._clear_shelf()
 
     @property
     def batch_transform(self) -> Callable[..., Any] | None:
@@ -367,12 +403,14 @@ class DataLoader:
     def step(self) -> int:
         """This rank's number of the next batch in the epoch: `for step, batch in enumerate(loader, loader.step)`.
 
-        It is 0 but after a state was loaded or a pass was broken off.  For an iterable, whose workers may end at
-        different times, whole batches are counted.
+        It is 0 but after a state was loaded or a pass was broken off.
         """
         now = self._progress.current
         if not now.samples_seen:
             return 0
+        known = self.source.steps_before(now)
+        if known is not None:
+            return known
         return self._order.epoch(self.seed, now).step_at(now.samples_seen, self._batching(self._shard()))
 
     __class_getitem__: Any = classmethod(GenericAlias)
@@ -558,6 +596,12 @@ class DataLoader:
         """Why this one."""
         return self._chosen()[1]
 
+    @property
+    def box_formats(self) -> dict[str, str]:
+        """The formats in which boxes leave, by field: "xyxy", "xywh" or "cxcywh"."""
+        plan = self._compiled()
+        return plan.formats(plan, len(plan))
+
     def _chosen(self) -> tuple[str, str]:
         return self._compiled().choose(self.options.engine, self._any_size, self.source.on_gpu)
 
@@ -580,23 +624,31 @@ class DataLoader:
                 del facts["samples_seen"]  # each rank counts its own
             check_agreement(facts, group, gpu=distributed.own_gpu(device))
 
-    def _begin(self) -> OpenPass:
-        """Start a pass; everything that depends on this process is looked up here."""
+    def _begin(self, at: Position | None = None) -> OpenPass:
+        """Start a pass, perhaps at a place; everything that depends on this process is looked up here."""
         check_process()
         options, shard, device = self.options, self._shard(), self.device
         batching = self._batching(shard)
-        start = self._progress.upcoming
+        start = self._progress.upcoming if at is None else at
         distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
         self._agree(start, device)  # first: where a rank failed before, the others would wait for it
         if not self.source.endless and not self._order.ahead and not self._order.num_steps(batching):
-            return self._open(NOTHING, shard)
+            return self._open(NOTHING, shard, at)
         # Drawn in the caller's thread: a sampler may use the global generators.
         epoch = self._order.epoch(self.seed, start)
         self.source.prepare(self.seed, start, shard, epoch)
-        if self.source.empty:
-            return self._open(NOTHING, shard)
+        try:
+            if self.source.empty:
+                return self._open(NOTHING, shard, at)
+        except Exception as error:  # no sample that was tried can be made: those of this batch are bad ones
+            let_through(error)
+            step = next(epoch.steps(start, batching), None)
+            if step is None or self.source.endless:
+                raise
+            return self._open(Undescribed(step, leave_frame(error)), shard, at)
         plan, engine = self._compiled(), self.engine
         num_threads = options.num_threads or distributed.default_num_threads()
+        stream, alone = distributed.resolve_stream(options.stream, device), distributed.alone_on_machine()
         settings = Settings(
             source=self.source,
             pass_=Pass(
@@ -607,6 +659,8 @@ class DataLoader:
                 num_threads=num_threads,
                 device=device,
                 drop_last=self.drop_last,
+                stream=stream,
+                alone=alone,
             ),
             plan=plan,
             engine=engine,
@@ -616,15 +670,15 @@ class DataLoader:
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
             recorder=self._recorder,
-            shelf=self._shelf_of((plan, engine, num_threads, device), device),
+            shelf=self._shelf_of((plan, engine, num_threads, device, stream, alone), device),
         )
         self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
-        steps = epoch.steps(start, batching)
+        steps = epoch.steps(start, batching, self.source.steps_before(start))
         self._warn_of_repeats(start, batching)
         self._warn_of_held_generators()
         run = Run(settings, steps)
         self._runs.add(run)
-        return self._open(run, shard)  # last, so that an error of the sampler, say, loses no position
+        return self._open(run, shard, at)  # last, so that an error of the sampler, say, loses no position
 
     def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
         """Give the shelf of passes that depend on these things; one of others is closed."""
@@ -638,8 +692,8 @@ class DataLoader:
             self._shelf.close()
             self._shelf = None
 
-    def _open(self, run: Run | Nothing, shard: Shard) -> OpenPass:
-        number, start = self._progress.begin()
+    def _open(self, run: Run | Nothing | Undescribed, shard: Shard, at: Position | None) -> OpenPass:
+        number, start = self._progress.begin(at)
         options = self.options
         try:
             return OpenPass(
@@ -651,7 +705,7 @@ class DataLoader:
                 form=Forming(
                     form=self._form,
                     rebuild=self.source.rebuild,
-                    objects=self._objects,
+                    objects=self._objects if isinstance(run, Run) else [],
                     collate=self._collate,
                     transform=self._batch_function,
                     seed=self.seed,
@@ -697,8 +751,6 @@ class DataLoader:
 
     @property
     def _objects(self) -> list[str]:
-        if self.source.empty:
-            return []
         kinds = {**self.source.kinds, **self._compiled().added}
         return [name for name, kind in kinds.items() if str(kind) == "object"]
 
@@ -782,7 +834,11 @@ class DataLoader:
         self.source.start()
 
     def close(self) -> None:
-        """End every open pass, its threads and all workers; a new pass may begin later."""
+        """End every open pass, its threads and all workers, and give back what is kept for the next pass.
+
+        A new pass may begin later.  Between two passes a loader keeps DALI's thread pools with their decoders, a
+        pipeline, and the memory of the batches that were made ahead (at most 8), but no thread of its own.
+        """
         for run in list(self._runs):
             run.close()
         self._clear_shelf()
@@ -795,8 +851,9 @@ class DataLoader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("_runs", "_shelf", "_recorder")}
-        return kept
+        # Neither does a Trainer travel.
+        left = {"_runs", "_shelf", "_recorder", "_overfitting"}
+        return {name: value for name, value in self.__dict__.items() if name not in left} | {"_overfitting": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())

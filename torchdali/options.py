@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "eager", "pipeline", "debug"]
 Output = Literal["tuple", "dict", "list"] | Callable[[dict[str, Any]], Any]
+Stream = Literal["private", "current"] | torch.cuda.Stream
 OnBadSample = Literal["raise", "skip", "substitute"] | Callable[[BadSample], "str | int"]
 
 ELSEWHERE = {
@@ -70,6 +71,7 @@ class Options:
     kinds: Mapping[str, AnyKind] | None = None
     with_state: bool = False
     memory_format: torch.memory_format | None = None
+    stream: Stream = "private"
     num_workers: int = 0
     collate_fn: Any = None
     batch_sampler: Any = None
@@ -117,6 +119,7 @@ class Options:
             raise ValueError(
                 f"memory_format must be torch.channels_last or torch.contiguous_format, got {self.memory_format!r:.80}"
             )
+        self._check_stream()
         _ = self.padding
         check_shard(self.rank, self.world_size)
         if self.device is not None:
@@ -170,6 +173,12 @@ class Options:
                 "max_bad_samples must be a number of samples, at least 0, or a share of the epoch in (0, 1], got "
                 f"{most!r:.80}"
             )
+
+    def _check_stream(self) -> None:
+        if isinstance(self.stream, str):
+            one_of("stream", self.stream, ("private", "current"))
+        elif not isinstance(self.stream, torch.cuda.Stream):
+            raise TypeError(f"stream must be 'private', 'current' or a torch.cuda.Stream, got {self.stream!r:.80}")
 
     def _check_ranks(self) -> None:
         if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):

@@ -203,9 +203,15 @@ class Epoch:
             at, step = cut.end, step + 1
         return step
 
-    def steps(self, start: Position, batching: Batching) -> Iterator[Step]:
-        """Yield a rank's steps from a position to the end of the epoch."""
-        number = self.step_at(start.samples_seen, batching)
+    def steps(self, start: Position, batching: Batching, before: int | None = None) -> Iterator[Step]:
+        """Yield a rank's steps from a position to the end of the epoch.
+
+        Args:
+            start: the position.
+            batching: the rules of the cut.
+            before: the number of steps before it; None: those of `step_at`.
+        """
+        number = self.step_at(start.samples_seen, batching) if before is None else before
         at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
         while cut is not None:
             end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)

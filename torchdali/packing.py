@@ -7,6 +7,7 @@ import fcntl
 import importlib.metadata
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,9 +32,10 @@ from .formats.packed import (
     read_unfinished,
     remove_notes,
     to_json,
+    told_of,
     write_index,
 )
-from .kinds import Array, Image, Number, Object
+from .kinds import Boxes, Kind, Mask, Points, Polygons
 from .loader import DataLoader
 from .pillow import MAX_PIXELS
 from .progress import progress_bar
@@ -62,9 +64,9 @@ def pack(
 ) -> Packed:
     """Decode all samples of a dataset once, and write them to a folder, which `Packed(path)` reads.
 
-    The loader itself decodes, so the pixels are those of training on the CPU.  Images, numbers, arrays, strings and
-    what JSON holds can be packed.  Samples of Python code are packed as epoch 0 of seed 0 makes them: leave random
-    augmentations to the loader that reads the pack.
+    The loader itself decodes, so the pixels are those of training on the CPU.  Fields of all kinds can be packed, with
+    their kinds, but for polygons; objects are strings, and what JSON holds.  Samples of Python code are packed as epoch
+    0 of seed 0 makes them: leave random augmentations to the loader that reads the pack.
 
     A call that was interrupted or killed, or that met a bad sample, is called again, and goes on after its last whole
     shard; a call for a pack that is finished only opens it.
@@ -147,12 +149,12 @@ class _Packing:
         if not self._kinds:
             raise ValueError(f"there is nothing to pack in the fields {', '.join(self._source.fields)}")
         for name, kind in self._kinds.items():
-            plain = isinstance(kind, (Image, Array, Number, Object)) and getattr(kind, "mode", "RGB") == "RGB"
-            if not plain or kind.group is not None:
+            if isinstance(kind, Polygons):
                 raise ValueError(
-                    f"a pack keeps 8-bit images, arrays, numbers and objects, and would not say that {name!r} is "
-                    f"{str(kind)!r}: leave the field out, and put it beside the pack by Zip(Packed(path), ...)"
+                    f"a pack keeps no polygons, and {name!r} holds some: leave the field out, or put it beside the "
+                    "pack by Zip(Packed(path), ...)"
                 )
+        self._formats: dict[str, Any] = loader.box_formats
         self._has_paths = self._source.path(0) is not None
 
     def check_finished(self) -> None:
@@ -227,7 +229,7 @@ class _Packing:
             good = [number for number in range(start, start + size) if number not in inside]
             if good:
                 self._substitutes.good = good[0]
-            values = {name: _values(kind.held, batch[name]) for name, kind in self._kinds.items()}
+            values = {name: _values(kind, batch[name]) for name, kind in self._kinds.items()}
             rows: list[Row] = []
             for number in good:
                 row = {name: column[number - start] for name, column in values.items()}
@@ -238,19 +240,34 @@ class _Packing:
             start += size
 
     def _held(self, name: str) -> Held:
-        return self._kinds[name].held if name in self._kinds else "object"
+        """How the pack holds the decoded values of a field."""
+        return replace(self._kinds[name], encoded=False).held if name in self._kinds else "object"
+
+    def _told(self, name: str) -> dict[str, Any] | None:
+        """The kind of a field, boxes in the format that they were written in."""
+        kind = self._kinds.get(name)
+        if isinstance(kind, Boxes):
+            kind = replace(kind, format=self._formats[name])
+        return None if kind is None else told_of(kind)
+
+    def _uniform(self, name: str) -> bool | None:
+        """Tell whether all packed values of a field have one shape; None: each batch shows it."""
+        kind = self._kinds.get(name)
+        if kind is None:
+            return False
+        if self._steps and (kind.group is not None or isinstance(kind, (Boxes, Points))):
+            return False  # objects may be dropped
+        resized = kind.pixels or (isinstance(kind, Mask) and kind.group is None)
+        return (resized and any(step.fixes_size for step in self._steps)) or self._source.uniform(name)
 
     def _describe(self, row: Row) -> list[PackedColumn]:
         """Describe the columns by the first sample."""
         columns = []
         for name, value in row.items():
-            kind = self._held(name)
-            uniform = self._source.uniform(name) if name in self._kinds else False
-            if kind in ("encoded", "image"):
-                kind, uniform = "image", any(step.fixes_size for step in self._steps) or uniform
-            fixed = kind == "number" or (kind == "array" and uniform)
+            held, uniform = self._held(name), self._uniform(name)
+            fixed = held == "number" or (held == "array" and uniform)
             shape = list(value.shape) if fixed else None
-            columns.append(PackedColumn(name, kind, value.dtype.str, value.ndim, shape, uniform))
+            columns.append(PackedColumn(name, held, value.dtype.str, value.ndim, shape, uniform, self._told(name)))
         return columns
 
     def _write_index(self, columns: list[PackedColumn], shards: list[PackedShard]) -> None:
@@ -262,6 +279,7 @@ class _Packing:
             columns=columns,
             shards=shards,
             written_with=versions,
+            nested=getattr(self._source, "nested", False),
         )
         write_index(self._folder, index)
 
@@ -319,18 +337,18 @@ def _deterministic(transform: Any) -> list[Transform]:
     return [transform]
 
 
-def _values(kind: str, column: Any) -> list[Any]:
-    """Take the samples' values out of a batch's field: arrays, [H, W, C] of images; objects as they are."""
-    if kind == "object":
+def _values(kind: Kind, column: Any) -> list[Any]:
+    """Take the samples' values out of a batch's field: arrays, [..., H, W, C] of pictures; objects as they are."""
+    if kind.held == "object":
         return list(column)
     data, sizes = column if isinstance(column, Padded) else (column, None)
     values: list[NDArray[Any]] = []
     for number, value in enumerate(data.numpy()):
         whole = np.asarray(value)
         if sizes is not None:
-            inside = tuple(slice(size) for size in sizes[number].tolist())
-            whole = whole[(slice(None), *inside) if kind in ("encoded", "image") else inside]
-        values.append(whole.transpose(1, 2, 0) if kind in ("encoded", "image") else whole)
+            inside: Any = tuple(slice(size) for size in sizes[number].tolist())
+            whole = whole[(..., *inside) if kind.pixels else inside]
+        values.append(np.moveaxis(whole, -3, -1) if kind.pixels else whole)
     return values
 
 

@@ -47,6 +47,8 @@ class Pass:
         num_threads: threads that decode.
         device: where batches will arrive.
         drop_last: leave out batches that are smaller because an endless source ends.
+        stream: the CUDA stream to work on; None: a private one.
+        alone: no other rank is on this machine.
     """
 
     seed: int
@@ -56,6 +58,8 @@ class Pass:
     num_threads: int
     device: torch.device
     drop_last: bool = False
+    stream: torch.cuda.Stream | None = None
+    alone: bool = False
 
     @property
     def epoch(self) -> int:
@@ -331,6 +335,10 @@ class Source:
         Raises:
             StateMismatchError: they do not fit this source, or the position.
         """
+        return None
+
+    def steps_before(self, position: Position) -> int | None:
+        """Count the steps of the epoch before a position; None: the number of samples tells it."""
         return None
 
     def explain(self, error: StateMismatchError) -> StateMismatchError:

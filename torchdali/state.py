@@ -176,13 +176,16 @@ class Progress:
             return _start(self._live, self._live.epoch) if begins_again else self._after(self._live)
         return self._next
 
-    def begin(self) -> tuple[int, Position]:
+    def begin(self, at: Position | None = None) -> tuple[int, Position]:
         """Start a pass: a loaded position, an epoch that was set, or what follows the last pass.
+
+        Args:
+            at: start it here instead.
 
         Returns:
             The pass's number, for `move` and `loaded`, and where it starts.
         """
-        start = self.upcoming
+        start = self.upcoming if at is None else at
         self._loaded, self._live, self._again, self._set = None, start, False, False
         self._pass += 1
         return self._pass, start

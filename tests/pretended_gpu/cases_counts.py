@@ -79,3 +79,13 @@ def test_counts_per_batch(folder, capsys, row, engine):
         sys.stdout.write(line)
     assert "default stream waited for" not in many
     assert counts == TABLE[row, engine]
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+def test_a_loader_makes_decoders_and_pipelines_once(folder, engine):
+    loader = td.DataLoader(td.ImageFolder(folder), 4, device="cuda", transform=CROP, engine=engine)
+    list(loader)
+    made, streams = Counter(MACHINE.made_objects), len(MACHINE.handles)
+    for _ in range(3):
+        assert len(list(loader)) == 6
+    assert MACHINE.made_objects == made and len(MACHINE.handles) == streams

@@ -25,7 +25,7 @@ from ..formats.packed import INDEX
 from ..formats.parts import AUDIO, IMAGES, VIDEO, ending
 from ..formats.records import RecordFiles
 from ..formats.texts import Texts
-from ..formats.tfrecord import TFRECORD
+from ..formats.tfrecord import TFRECORD, read_records
 from ..formats.webdataset import tar_index
 from ..kinds import AnyKind, Image, Mask
 from ..paths import expand
@@ -152,10 +152,10 @@ def _of_tars(paths: list[str], index_dir: str | None) -> MapDataset:
 def _of_tfrecords(paths: list[str], index_dir: str | None) -> MapDataset:
     """Take the features that the first example has."""
     records = RecordFiles(TFRECORD, paths, index_dir=index_dir)
-    (first,) = records.read([0])
+    ((_, first),) = read_records(records, [0])
     features: dict[str, Any] = {}
     kinds: dict[str, AnyKind] = {}
-    for name, feature in sorted(parse_example(first.data).items()):
+    for name, feature in sorted(parse_example(first).items()):
         type_, values = type_of(feature), values_of(feature)
         if type_ is None or (type_ == "bytes" and len(values) != 1):
             continue

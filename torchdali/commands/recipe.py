@@ -107,7 +107,7 @@ def _on_cpu(section: Any) -> Any:
 
 def _parsed(parser: Any, arguments: list[str]) -> Any:
     try:
-        return parser.instantiate_classes(parser.parse_args(arguments))
+        return parser.instantiate(parser.parse_args(arguments))
     except Exception as error:  # jsonargparse's, of a config that does not fit
         let_through(error)
         reasons = re.findall(r"^ +- (.+)", str(error), re.MULTILINE)  # why each type of several does not fit

@@ -44,7 +44,8 @@ class Packed(MapDataset):
         self._index = read_index(self.folder)
         index = self._index
         self._columns = {column.name: (place, column) for place, column in enumerate(index.columns)}
-        known = {column.name: column.kind for column in index.columns if column.name != "path"}
+        known = {column.name: column.of_field for column in index.columns if column.name != "path"}
+        self.nested = index.nested
         self._set_fields(index.fields if fields is None else fields, known)
         self._ends = np.cumsum([shard.samples for shard in index.shards])
         self._maps: dict[str, NDArray[Any]] = {}

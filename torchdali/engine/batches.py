@@ -10,7 +10,7 @@ import torch
 from ..batch import Column
 from ..forms.image import Images, together
 from ..transforms.base import Params, Transform, in_batches
-from ..transforms.sound import SoundStep
+from ..transforms.sound import is_sound
 
 
 def on_device(values: Column | torch.Tensor, device: torch.device) -> Images:
@@ -42,7 +42,7 @@ def in_torch(images: Images, steps: Sequence[tuple[Transform, Params]]) -> Image
             sample's params.
         steps: with the params of all samples.
     """
-    steps = [(step, params) for step, params in steps if not isinstance(step, SoundStep)]
+    steps = [(step, params) for step, params in steps if not is_sound(step)]
     if not steps or images[0].ndim == 3:
         for step, params in steps:
             images = in_batches(step, images, params)

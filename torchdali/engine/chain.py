@@ -15,7 +15,7 @@ from typing import Any
 from ..rand import Key, Rand, derive, name_key
 from ..transforms.base import Compose, Transform, check_transform
 from ..transforms.function import Function
-from ..transforms.sound import SoundStep
+from ..transforms.sound import is_sound
 from ..transforms.views import Views
 
 
@@ -48,7 +48,7 @@ class Chain:
         self.functions = [k for k, step in enumerate(self.steps) if isinstance(step, Function)]
         self.moves = any(isinstance(step, Transform) and step.moving for step in self.steps)
         self.split = len(self.steps)
-        self.sounds = [(k, step) for k, step in enumerate(self.steps) if isinstance(step, SoundStep)]
+        self.sounds: list[tuple[int, Any]] = [(k, step) for k, step in enumerate(self.steps) if is_sound(step)]
         if not whole:
             while self.split and _in_torch(self.steps[self.split - 1]):
                 self.split -= 1
@@ -113,7 +113,7 @@ def needs_torch(step: Transform | Function) -> bool:
 def _first_for_torch(steps: Sequence[Transform | Function]) -> int:
     """The number of steps, which could all run in torch, that run in DALI on a GPU; sound leaves pictures alone."""
     count = len(steps)
-    while count and isinstance(steps[count - 1], SoundStep):
+    while count and is_sound(steps[count - 1]):
         count -= 1
     return next((k for k, step in enumerate(steps[:count]) if needs_torch(step)), count)
 

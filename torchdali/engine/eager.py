@@ -42,7 +42,7 @@ class Eager:
     ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
-        self.session, self.stream = session, session.stream
+        self.session, self.stream, self._alone = session, session.stream, fetcher.pass_.alone
         self.kind = "gpu" if self.stream else "cpu"
         self.program = Program(fetcher, self.kind, self.stream, inline, each)
 
@@ -50,13 +50,19 @@ class Eager:
         """Fill in `work.outputs`, on a GPU `work.batch`; DALI's error, or a function's, rises for the whole batch."""
         with self.session:
             beside = {name: list(work.columns[name]) for name in self.plan.beside}
-            made = self.program(_dali.DynamicOps(self.kind), {**self.inputs(work), **beside}, work, _feed)
+            made = self.program(self.ops(), {**self.inputs(work), **beside}, work, _feed)
             batches = {name: value for name, value in made.items() if not isinstance(value, list)}
             work.lists = {n: value for n, value in made.items() if isinstance(value, list)}
             if self.stream:
                 batches = {name: batch.gpu() for name, batch in batches.items()}
             outputs = {name: _dali.Output(batch) for name, batch in batches.items()}
             self.hand_over(work, outputs)
+
+    def ops(self) -> _dali.DynamicOps:
+        """DALI's operators, as they run in this process."""
+        ops = _dali.DynamicOps(self.kind)
+        ops.alone = self._alone
+        return ops
 
     def inputs(self, work: Work) -> dict[str, Any]:
         """A work's columns as batches."""
@@ -82,10 +88,9 @@ class Eager:
 
     def decodes(self, encoded: Sequence[NDArray[np.uint8]]) -> bool:
         """Whether DALI's decoder takes these files."""
-        ops = _dali.DynamicOps(self.kind)
         try:
             with self.session:
-                _dali.Output(Decode().transform(ops, _dali.as_batch(encoded)))
+                _dali.Output(Decode().transform(self.ops(), _dali.as_batch(encoded)))
         except Exception as error:
             let_through(error)
             return False

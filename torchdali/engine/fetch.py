@@ -94,7 +94,8 @@ class Fetcher:
     def enter(self, work: Work, columns: Columns) -> None:
         """Fill in columns, draws and sizes from what was read; any error may rise."""
         plan = self.plan
-        switch(HEADER)
+        if plan.encoded:
+            switch(HEADER)
         work.columns = self._fields.fill(columns, work.samples.indices, self.source.path, work.valid)
         sizes: FieldSizes = {}
         for name in plan.encoded:
@@ -114,7 +115,8 @@ class Fetcher:
         for name in plan.pixels:
             if isinstance(plan.kinds[name], Video) and name not in plan.added:
                 work.columns[name] = self._frames(name, work.columns[name], work.samples.indices.tolist())
-        switch(PARAMETERS)
+        if not plan.empty:
+            switch(PARAMETERS)
         for name in plan.pixels:
             if name not in sizes and name not in plan.added:
                 sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)

@@ -10,7 +10,7 @@ import torch
 
 from ..batch import Collated, Padded
 from ..buffers import Pool
-from ..clock import COPY, TRANSFORM, switch
+from ..clock import COLLATE, COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
 from ..errors import TransformError
 from ..kinds import Audio, Mask, Polygons, Volume
@@ -125,7 +125,7 @@ class Finisher:
         uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
-        before = switch(TRANSFORM)
+        before = switch(TRANSFORM) if steps else COLLATE
         made = self._laid_out(make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each))
         if self._device.type == "cuda":
             switch(COPY)

@@ -12,7 +12,7 @@ from ..transforms.base import ANY, Convert, Filter, Mover, Transform
 from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
 from ..transforms.geometry import Decode
-from ..transforms.sound import SoundStep
+from ..transforms.sound import is_sound
 from .chain import Chain
 from .scenes import Scene
 from .sounds import check_sounds
@@ -56,7 +56,7 @@ def check_fit(
     _check_frames(chains)
     _check_volumes(chains, kinds, scenes)
     check_sounds(chains, kinds)
-    acts = any(not isinstance(step, (Function, Decode, SoundStep)) for step in steps)
+    acts = any(not isinstance(step, (Function, Decode)) and not is_sound(step) for step in steps)
     moves = any(chain.moves for chain in chains)
     _check_doubts(doubts, values=acts, moves=moves or filters, filters=filters)
 

@@ -46,7 +46,7 @@ class HostStage:
         self._make = Finisher(
             fetcher.plan, device, padding, memory_format, fetcher.max_pixels, threads.each, fetcher.rand, pool
         )
-        self._stream = _dali.lease_stream(self, device)
+        self._stream = fetcher.pass_.stream or _dali.lease_stream(self, device)
 
     def close(self) -> None:
         """End the threads."""

@@ -24,7 +24,7 @@ from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Key, Rand
 from ..transforms.base import Convert, Filter, Mover, Params, Transform
-from ..transforms.sound import SoundStep
+from ..transforms.sound import is_sound
 from .chain import Chain
 from .scenes import Scene, find_scenes
 
@@ -167,7 +167,7 @@ class HostPass:
         for k in range(*run):
             step = chain.transform(k)
             drawn.draws[k] = {}
-            if isinstance(step, SoundStep):
+            if is_sound(step):
                 continue  # it draws when the batch is put together
             for scene in self.scenes.values():
                 fresh = partial(chain.rand, k, rand.branch(Key.SCENE, scene.name) if scene.name else rand)

@@ -17,7 +17,7 @@ import torch
 
 from .. import _dali
 from ..buffers import Pool
-from ..clock import COLLATE, DECODE, IDLE, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
+from ..clock import COLLATE, DECODE, IDLE, INPUT, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
 from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
 from ..options import OnBadSample
@@ -96,7 +96,7 @@ class Run:
         host = HostStage(fetcher, pass_.device, workers, s.padding, s.memory_format, pool)
 
         def make_session() -> _dali.Session:
-            return _dali.Session(pass_.num_threads, pass_.device, sync=s.engine == "debug")
+            return _dali.Session(pass_.num_threads, pass_.device, s.engine == "debug", pass_.stream)
 
         def make_eager(session: _dali.Session | None = None) -> Eager:
             return Eager(session or make_session(), fetcher, host.finish, host.each, inline=inline)
@@ -259,6 +259,7 @@ def _begin(device: torch.device, recorder: Recorder, name: str, source: Callable
         works = source()
         with staying(START):
             first = next(works, None)
+        switch(INPUT)
         if first is not None:
             yield first
             del first  # not kept while the next ones are made

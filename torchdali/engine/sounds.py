@@ -14,11 +14,11 @@ from ..kinds import Audio, Kind
 from ..rand import Rand
 from ..transforms.base import Params
 from ..transforms.function import Function
-from ..transforms.sound import Form, SoundStep
+from ..transforms.sound import Form, is_sound
 from .chain import Chain
 from .images import Each
 
-Drawn = list[tuple[SoundStep, Params]]
+Drawn = list[tuple[Any, Params]]
 
 
 def draw_sounds(shared: Chain, chain: Chain, rand: Rand) -> Drawn:
@@ -108,7 +108,7 @@ def _check_order(chain: Chain, form: Form, functions_follow: bool) -> Form:
 def leaves_uniform(steps: Iterable[Any], uniform: bool | None) -> bool | None:
     """Whether a field of sound leaves steps with one shape."""
     for step in steps:
-        if isinstance(step, SoundStep):
+        if is_sound(step):
             uniform = True if step.fixes_length else False if step.varies_length else uniform
         elif isinstance(step, Function):
             uniform = None if uniform is not False else False

@@ -168,7 +168,7 @@ class Traced:
             arguments.append(argument)
             return _dali.as_batch(values)
 
-        ops = _dali.DynamicOps(eager.kind)
+        ops = eager.ops()
         with eager.session:
             program(ops, eager.inputs(probe), probe, note)
         layouts = [layout_of(plan, name) for name in plan.inputs] + [""] * len(arguments)
@@ -180,7 +180,9 @@ class Traced:
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if layout_of(plan, name) else node for name, node in inputs.items()}
-            traced = program(_dali.TracedOps(eager.kind, ops.seen), inputs, probe, lambda *_: next(nodes))
+            traced_ops = _dali.TracedOps(eager.kind, ops.seen)
+            traced_ops.alone = ops.alone
+            traced = program(traced_ops, inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
         return Trace(pipe, inlet, list(traced), arguments, form)

@@ -18,16 +18,18 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import kinds
 from ..batch import Held
 from ..checks import nearest_path
 from ..fingerprint import digest
+from ..kinds import WORDS, Image, Kind, Video, as_kind
 
 VERSION = 1
 INDEX = "pack.json"
@@ -45,6 +47,7 @@ class PackedColumn:
         ndim: dimensions of a value.
         shape: the shape of all values; None: each has its own.
         uniform: what the source says about their shapes, see `source.Source.uniform`.
+        told: the kind, where `kind` does not say it: its class, and what differs from the class's defaults.
     """
 
     name: str
@@ -53,11 +56,41 @@ class PackedColumn:
     ndim: int
     shape: list[int] | None
     uniform: bool | None
+    told: dict[str, Any] | None = None
+
+    @property
+    def of_field(self) -> Kind:
+        """The kind of the field."""
+        if self.told is None:
+            return as_kind(self.kind)
+        name, *given = self.told.items()
+        values = {key: as_tuples(value) for key, value in given}
+        made: Kind = getattr(kinds, name[1])(**values)
+        return made
 
     def files(self, shard: int, number: int) -> list[str]:
         """Name the files of this column, which has this number among the columns, in a shard."""
         name = f"shard-{shard:05d}.{number}-{re.sub(r'[^A-Za-z0-9_]', '_', self.name)[:40]}"
         return [f"{name}.npy"] if self.shape is not None else [f"{name}.npy", f"{name}.at.npy"]
+
+
+def told_of(kind: Kind) -> dict[str, Any] | None:
+    """Write down the kind of decoded values; None: how a column holds them says it."""
+    kind = replace(kind, encoded=False)
+    if isinstance(kind, Image):
+        kind = replace(kind, mode="RGB", exif=None, layout=None)  # of files, and of what is HWC now
+    elif isinstance(kind, Video):
+        kind = replace(kind, frames=None, stride=1, layout=None)
+    if kind == WORDS[kind.held]:
+        return None
+    default = type(kind)()
+    changed = {name: value for name, value in asdict(kind).items() if value != getattr(default, name)}
+    return {"kind": type(kind).__name__, **changed}
+
+
+def as_tuples(value: Any) -> Any:
+    """Make JSON's lists tuples again."""
+    return tuple(as_tuples(one) for one in value) if isinstance(value, list) else value
 
 
 class PackedShard(NamedTuple):
@@ -87,6 +120,7 @@ class PackedIndex:
         columns: the columns.
         shards: the shards.
         written_with: versions of libraries.
+        nested: dots in fields' names make dicts, see `datasets.MapDataset`.
     """
 
     source: str
@@ -95,6 +129,7 @@ class PackedIndex:
     columns: list[PackedColumn]
     shards: list[PackedShard]
     written_with: dict[str, str]
+    nested: bool = False
 
     @property
     def fingerprint(self) -> str:

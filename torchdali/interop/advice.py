@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .timm import ADVICE
+
 
 def advice(transform: Any) -> str:
     """Say what to write instead, as the end of a sentence."""
     name = type(transform).__name__
+    if type(transform).__module__.startswith("timm."):
+        return ADVICE.get(f"timm.{name}", "write it as torchdali.transforms.PerSample(...) around it")
     if not type(transform).__module__.startswith("torchvision.transforms"):
         return "write it as torchdali.transforms.PerSample(f), which calls f(sample) for each sample"
     return _SENTENCES.get(name, "write it as torchdali.transforms.PerSample(...) around it, or leave it out")
@@ -28,5 +32,5 @@ _SENTENCES = {
     "SanitizeBoundingBoxes": _DETECTION,
     "SanitizeKeyPoints": _DETECTION,
     "TenCrop": _MANY,
-    "UniformTemporalSubsample": "leave it out: it acts on videos",
+    "UniformTemporalSubsample": "leave it out: it acts on videos, and these samples are images",
 }

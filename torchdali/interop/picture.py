@@ -22,11 +22,13 @@ class Picture:
         form: the type that torchvision has here.
         dtype: the element type; None: unknown.
         channels: the number of channels.
+        alone: the transform is translated without a dataset, so masks, boxes and the like may lie beside the image.
     """
 
     form: Form = "pil"
     dtype: torch.dtype | None = torch.uint8
     channels: int = 3
+    alone: bool = False
 
     def is_tensor(self) -> None:
         """Check that torchvision has a tensor here.
@@ -50,7 +52,7 @@ class Picture:
 
     def fill(self, fill: Any) -> Any:
         """Give the fill value; from a dict of v2, the value for images of this form."""
-        if isinstance(fill, dict):
+        if isinstance(fill, dict) and not self.alone:
             fill = fill.get(self._type(), fill.get("others"))
         return tuple(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else fill
 

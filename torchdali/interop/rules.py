@@ -13,6 +13,7 @@ from .. import transforms as T
 from ..transforms.base import Transform, mode_name
 from .geometry import GEOMETRY
 from .picture import Picture
+from .timm import TIMM
 
 Rule = Callable[[Any, Picture], list[Transform]]
 """rule(transform, picture before it) gives transforms, and changes the picture."""
@@ -22,7 +23,7 @@ def name_of(transform: Any) -> str | None:
     """Give the name of a class of torchvision or timm that is known; None for any other: a subclass may do anything."""
     kind = type(transform)
     known = kind.__module__.startswith("torchvision.transforms") or kind.__name__ in _TIMM
-    return kind.__name__ if known else None
+    return kind.__name__ if known else f"timm.{kind.__name__}" if kind.__module__.startswith("timm.") else None
 
 
 _TIMM = ("MaybeToTensor", "MaybePILToTensor")  # of timm.data.transforms: a tensor stays as it is
@@ -222,6 +223,31 @@ def _image_classification(t: Any, at: Picture) -> list[Transform]:
     return [*steps, *_to(torch.float32, True, at), *_normalize(_Preset(t.mean, t.std), at)]
 
 
+def _object_detection(_: Any, at: Picture) -> list[Transform]:
+    at.form = "tensor" if at.form == "pil" else at.form
+    return _to(torch.float32, True, at)
+
+
+def _semantic_segmentation(t: Any, at: Picture) -> list[Transform]:
+    mode, antialias = at.mode(t.interpolation), at.antialias(t.antialias)
+    steps: list[Transform] = [T.Resize(_size(t.resize_size), mode, antialias=antialias)] if t.resize_size else []
+    at.form = "tensor" if at.form == "pil" else at.form
+    return [*steps, *_to(torch.float32, True, at), *_normalize(_Preset(t.mean, t.std), at)]
+
+
+def _video_classification(t: Any, at: Picture) -> list[Transform]:
+    """Clips are tensors; they leave as [N, F, C, H, W], and torchvision's models take them by `movedim(1, 2)`."""
+    at.form = "tensor"
+    size = T.Resize(_size(t.resize_size), mode_name(t.interpolation), antialias=False)
+    steps: list[Transform] = [size, T.CenterCrop(_size(t.crop_size))]
+    return [*steps, *_to(torch.float32, True, at), *_normalize(_Preset(t.mean, t.std), at)]
+
+
+def _optical_flow(_: Any, at: Picture) -> list[Transform]:
+    at.form = "tensor" if at.form == "pil" else at.form
+    return [*_to(torch.float32, True, at), *_normalize(_Preset((0.5,) * 3, (0.5,) * 3), at)]
+
+
 @dataclass(frozen=True)
 class _Preset:
     mean: Any
@@ -243,6 +269,8 @@ RULES: dict[str | None, Rule] = {
     "MaybePILToTensor": _maybe_pil_to_tensor,
     "MaybeToTensor": _maybe_to_tensor,
     "Normalize": _normalize,
+    "ObjectDetection": _object_detection,
+    "OpticalFlow": _optical_flow,
     "PILToTensor": _pil_to_tensor,
     "RGB": _rgb,
     "RandAugment": _operations("num_ops", "magnitude", "num_magnitude_bins"),
@@ -261,11 +289,14 @@ RULES: dict[str | None, Rule] = {
     "RandomResizedCrop": _random_resized_crop,
     "RandomVerticalFlip": _vertical_flip,
     "Resize": _resize,
+    "SemanticSegmentation": _semantic_segmentation,
     "ToDtype": _to_dtype,
     "ToImage": _to_image,
     "ToPILImage": _to_pil_image,
     "ToPureTensor": _to_pure_tensor,
     "ToTensor": _to_tensor,
     "TrivialAugmentWide": _operations("num_magnitude_bins"),
+    "VideoClassification": _video_classification,
     **GEOMETRY,
+    **TIMM,
 }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
+
+import torch
 
 from ..datasets import FileDataset, MapDataset
 from ..transforms import Compose
 from ..transforms.base import Transform
+from .rules import name_of
 from .samples import samples_of
+from .translation import Translation, preset
 
 
 class TorchvisionDataset(FileDataset):
@@ -36,10 +40,21 @@ class TorchvisionDataset(FileDataset):
         self.classes, self.class_to_idx = classes, class_to_idx
 
 
-def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> TorchvisionDataset:
+@overload
+def from_torchvision(dataset: torch.nn.Module) -> Compose: ...
+
+
+@overload
+def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> TorchvisionDataset: ...
+
+
+def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> TorchvisionDataset | Compose:
     """Translate a torchvision dataset and its transform for torchdali's loader: the same training input through DALI.
 
         loader = torchdali.DataLoader(torchdali.from_torchvision(dataset), batch_size=256, shuffle=True)
+
+    Or a transform alone, such as `weights.transforms()` or timm's `create_transform(...)`, to a `Compose` for samples
+    of any kinds: what acts on masks, boxes and clips is translated too.
 
     Args:
         dataset: a dataset of torchvision whose samples are image files with one label each (ImageFolder,
@@ -67,6 +82,15 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
     """
     if isinstance(dataset, MapDataset):
         raise TypeError(f"from_torchvision takes a dataset of torchvision, and {type(dataset).__name__} is one already")
+    if is_transform(dataset):
+        if fields is not None:
+            raise TypeError(f"fields are a dataset's, and {type(dataset).__name__} is a transform: leave fields= out")
+        translation = Translation(alone=True)
+        translation.add(dataset, "transform")
+        problems = [line for missing in translation.missing for line in missing.lines()]
+        if problems:
+            raise ValueError(_explanation(dataset, problems, translation.steps))
+        return Compose(translation.transforms())
     if isinstance(dataset, type):
         raise TypeError(f"dataset must be an object, got the class: write {dataset.__name__}(...)")
     samples = samples_of(dataset)
@@ -81,6 +105,11 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
         classes=samples.classes,
         class_to_idx=samples.class_to_idx,
     )
+
+
+def is_transform(thing: Any) -> bool:
+    """Whether something is a transform of torchvision or timm, or a container of them."""
+    return name_of(thing) is not None or isinstance(thing, torch.nn.Sequential) or preset(thing) is not None
 
 
 def _explanation(dataset: Any, problems: list[str], steps: Sequence[Any]) -> str:

@@ -17,6 +17,7 @@ from ..transforms.base import Transform
 from .advice import advice
 from .picture import Picture
 from .rules import RULES, name_of, numbers, padded_crop
+from .targets import TARGETS
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,17 @@ Step = Transform | Missing
 class Translation:
     """Follows a picture through transforms.
 
+    Args:
+        alone: there is no dataset: what acts on masks, boxes and clips is translated too.
+
     Attributes:
         steps: torchdali's transforms, with `Missing` where there is none.
         at: the picture that torchvision has after them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, alone: bool = False) -> None:
         self.steps: list[Step] = []
-        self.at = Picture()
+        self.at = Picture(alone=alone)
 
     @property
     def missing(self) -> list[Missing]:
@@ -65,12 +69,13 @@ class Translation:
         found: list[Transform] = []
         dtype = before = torch.uint8
         for step in self.steps:
-            assert isinstance(step, Transform)
+            assert not isinstance(step, Missing)
             if isinstance(step, T.Normalize) and found and before == torch.uint8:
                 if found[-1] == T.ToDtype(torch.float32, scale=True):
                     found.pop()
             found.append(step)
-            dtype, before = step.out_dtype(dtype), dtype
+            if isinstance(step, Transform):
+                dtype, before = step.out_dtype(dtype), dtype
         return found
 
     def add(self, transform: Any, place: str) -> None:
@@ -80,7 +85,7 @@ class Translation:
             transform: a transform, which may be nested; None does nothing.
             place: its place, for messages.
         """
-        if transform is None or _does_nothing(transform):
+        if transform is None or (_does_nothing(transform) and not self._acts_alone(transform)):
             return
         if (inner := preset(transform)) is not None:
             self.add(inner, f"{place}.transforms")
@@ -92,9 +97,9 @@ class Translation:
                 self.add(each, f"{place}[{i}]")
         elif name in _CONTAINERS:
             _CONTAINERS[name](self, transform, place)
-        elif name in RULES:
+        elif name in RULES or self._acts_alone(transform):
             try:
-                found = RULES[name](transform, self.at)
+                found = {**TARGETS, **RULES}[name](transform, self.at)
             except (TypeError, ValueError) as error:
                 self._miss(Missing(place, transform, str(error)))
             else:
@@ -105,6 +110,10 @@ class Translation:
             self._miss(Missing(place, transform, advice(transform)))
         else:
             self.steps.append(Missing(place, transform, advice(transform)))
+
+    def _acts_alone(self, transform: Any) -> bool:
+        """Whether a transform acts on more than images with labels, and may here."""
+        return self.at.alone and name_of(transform) in TARGETS
 
     def part(self, transforms: Iterable[Any], place: str) -> tuple[list[Step], bool]:
         """Translate some transforms on their own, and tell whether the picture after them is of another kind."""
@@ -117,7 +126,7 @@ class Translation:
     def _miss(self, missing: Missing) -> None:
         """Add a transform that can't be translated; the picture after it is unknown, so later checks pass."""
         self.steps.append(missing)
-        self.at = Picture("unknown", None)
+        self.at = Picture("unknown", None, alone=self.at.alone)
 
     def _with_pad_in_front(self, crop: list[Transform]) -> list[Transform]:
         """Join a Pad into the RandomCrop after it, whose window alone is decoded."""

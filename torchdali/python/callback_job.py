@@ -10,6 +10,7 @@ from ..kinds import Kind
 from ..seeding import seeded
 from ..workers import Answer, EpochEnd
 from .sample import Description, Structure
+from .whole_batches import rows_of
 
 
 class SampleInfo(NamedTuple):
@@ -97,7 +98,7 @@ class CallbackJob:
             seeded(0, 0, 0)
             try:
                 sample = self.dataset(info)
-                sample = _rows(sample)[0] if self._batch else sample
+                sample = rows_of(sample)[0] if self._batch else sample
                 return Description(Structure.of(sample, request.fields, request.kinds))
             except StopIteration:
                 if info[0] == 0 and failed is None:
@@ -117,7 +118,7 @@ class CallbackJob:
             if self._batch:
                 progress(indices[0])
                 seeded(seed, key, indices[0])
-                rows = [structure.values(sample) for sample in _rows(self.dataset(BatchInfo(iteration, epoch)))]
+                rows = [structure.values(sample) for sample in rows_of(self.dataset(BatchInfo(iteration, epoch)))]
             else:
                 for number, index in enumerate(indices):
                     progress(index)
@@ -126,18 +127,3 @@ class CallbackJob:
         except StopIteration:
             end = EpochEnd()
         return Answer(structure.columns(rows), end)
-
-
-def _rows(batch: Any) -> list[Any]:
-    """Take a batch apart into samples: it is one array or list of samples for each field."""
-    named = isinstance(batch, Mapping)
-    columns = list(batch.values()) if named else list(batch) if isinstance(batch, tuple) else [batch]
-    sizes = [len(column) for column in columns]
-    if not sizes or len(set(sizes)) > 1 or not sizes[0]:
-        raise ValueError(
-            f"a callback's batch must hold one array or list of samples for each field, all of one length above 0, got "
-            f"lengths {sizes}; write raise StopIteration to end the epoch"
-        )
-    if named:
-        return [dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True)]
-    return list(zip(*columns, strict=True)) if isinstance(batch, tuple) else list(batch)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import suppress
 from typing import Any, Self
 
-from ..checks import one_of
+from ..checks import flag, one_of
 from ..distributed import Shard
 from ..errors import StateMismatchError
 from ..fingerprint import digest
@@ -16,8 +16,10 @@ from ..options import Options
 from ..order import Batching, Endless, Epoch, Order
 from ..source import Pass, Reading
 from ..state import Position
-from .iterable_job import DESCRIBED, IterableDescribe, IterableJob, IterablePass, has_state
+from .iterable_job import IterableJob
 from .iterable_reading import IterableReading, begin_of
+from .iterable_requests import DESCRIBED, IterableDescribe, IterablePass
+from .own_state import has_state
 from .snapshot import Snapshot
 from .source import PythonSource
 
@@ -48,6 +50,8 @@ class IterableSource(PythonSource):
         shard: how workers and ranks share it.  "skip": each takes every n-th sample of the whole.  "none": the dataset
             shares itself, among workers and ranks.  "auto": as "skip"; but a dataset that asks
             `torch.utils.data.get_worker_info` shares itself among workers.
+        batch: it gives whole batches, of any size: one array or list of samples for each field, as DALI's external
+            source takes them.  They are decoded and transformed; for batches that are ready write batch_size=None.
         fields, ragged, kinds: as for `PythonDataset`; but samples have one shape in all fields that `ragged` does not
             name, since no others can be looked at before.
 
@@ -64,6 +68,7 @@ class IterableSource(PythonSource):
         dataset: Iterable[Any] | Callable[[], Iterable[Any]],
         *,
         shard: str = "auto",
+        batch: bool = False,
         fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
         kinds: Mapping[str, AnyKind] | None = None,
@@ -81,14 +86,18 @@ class IterableSource(PythonSource):
         one_of("shard", shard, ("auto", "skip", "none"))
         super().__init__(fields, ragged, kinds)
         self.dataset, self.shard = dataset, shard
+        self.whole_batches = flag("batch", batch)
+        self.collates = not batch
         self._next_pass: tuple[int, Position, Shard] | None = None
+        self._batch_size = 1
         self.counted: Counted | None = None
         self._job: IterableJob | None = None  # one for all passes, since it knows the dataset's first state
 
     def fingerprint(self) -> str:
         """Tell the iterable from others by its type, and its own `fingerprint` where it has one."""
         own = getattr(self.dataset, "fingerprint", None)
-        return f"iterable {type(self.dataset).__name__[:60]} {digest(own() if callable(own) else None)}"
+        told = [own() if callable(own) else None, *(["batch"] if self.whole_batches else [])]
+        return f"iterable {type(self.dataset).__name__[:60]} {digest(*told)}"
 
     @property
     def where(self) -> str:
@@ -100,12 +109,13 @@ class IterableSource(PythonSource):
         The first loader also gets the pass that was begun here to describe the first sample.
         """
         bound = super().bind(options)
+        bound._batch_size = options.samples
         self._job = self._pools = None
         return bound
 
     def job(self) -> IterableJob:
         if self._job is None:
-            self._job = IterableJob(self.dataset, self.shard)
+            self._job = IterableJob(self.dataset, self.shard, self.whole_batches)
         return self._job
 
     def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
@@ -116,7 +126,7 @@ class IterableSource(PythonSource):
         count = max(1, self.pools.options.num_workers)
         begin = begin_of(start, count, list(shard) if self.shard == "none" else None)
         part = IterablePass(seed, start.key, worker, count, *shard, DESCRIBED)
-        return IterableDescribe(part, begin.workers[worker], self._names, self._kinds)
+        return IterableDescribe(part, begin.workers[worker], self._names, self._kinds, self._batch_size)
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         order = super().order(shuffle, sampler)
@@ -134,6 +144,9 @@ class IterableSource(PythonSource):
 
     def open(self, pass_: Pass) -> Reading:
         return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
+
+    def steps_before(self, position: Position) -> int | None:
+        return None if position.snapshot is None else position.snapshot.steps
 
     def pack(self, position: Position) -> dict[str, Any]:
         return {"iterable": "" if position.snapshot is None else position.snapshot.pack(position.samples_seen)}

@@ -5,100 +5,26 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..batch import Columns
-from ..errors import StateMismatchError, leave_frame, let_through
-from ..kinds import Kind
+from ..errors import StateMismatchError, let_through
 from ..listeners import own_epoch
-from ..seeding import seeded
 from ..workers import Answer
 from ..workers.info import worker_info
 from .collating import WHOLE, Collating
 from .digest import digest_of
-from .sample import Description, Structure
+from .iterable_requests import DESCRIBED, IterableDescribe, IterableNote, IterablePass, IterableRead
+from .own_state import all_integers, has_state, integers, load, same
+from .sample import Description, Structure, common_lists
 from .snapshot import Carried, Standing
+from .taking import NOTHING, Taking
+from .whole_batches import rows_of
 
-_TRIES = 10  # samples, until one can be described
 _LAST = 16  # samples whose digest verifies a replay
 _MOST_FAILURES = 1000  # errors of samples in a replay: an iterator may raise for ever
-DESCRIBED = -1  # the number of a pass that is begun to describe it
-_NOTHING = object()
-
-
-class IterablePass(NamedTuple):
-    """One worker's part of a pass.
-
-    Attributes:
-        seed: the loader's.
-        key: the pass, `state.Position.key`.
-        worker, num_workers: the worker's number, and the number of workers.
-        rank, world_size: this process among the data-parallel ones.
-        number: tells passes with the same key apart.
-    """
-
-    seed: int
-    key: int
-    worker: int
-    num_workers: int
-    rank: int
-    world_size: int
-    number: int
-
-
-class IterableDescribe(NamedTuple):
-    """The request to begin a pass, and to describe its first sample.
-
-    Attributes:
-        part: this worker's part of the pass; its `number` is not known yet.
-        begin: where the part begins.
-        fields: as the user named them; None: names that the sample suggests.
-        kinds: kinds of fields, as the user named them.
-    """
-
-    part: IterablePass
-    begin: Standing
-    fields: tuple[str, ...] | None
-    kinds: Mapping[str, Kind]
-
-
-class IterableRead(NamedTuple):
-    """The request to read the next batch of a pass.
-
-    Attributes:
-        part: this worker's part of the pass.
-        batch_size: the number of samples.
-        begin: where the part begins, if it has not begun.
-        description: the description that the samples must have.
-    """
-
-    part: IterablePass
-    batch_size: int
-    begin: Standing
-    description: Description
-
-
-class IterableNote(NamedTuple):
-    """The note of an answer.
-
-    Attributes:
-        standing: where this worker stands after the batch.
-        asked: the dataset asked which worker this is.
-        uneven: it ended, and others who share it may have had fewer samples.
-    """
-
-    standing: Standing
-    asked: bool
-    uneven: bool
-
-
-class _Raised(NamedTuple):
-    """An error of the user's code, in the place of a sample."""
-
-    error: Exception
 
 
 class IterableJob:
@@ -109,33 +35,29 @@ class IterableJob:
     Args:
         dataset: the iterable.
         shard: how workers and ranks share it, see `IterableSource`.
+        batch: it gives whole batches.
     """
 
     collating: Collating | None = None  # puts a batch together, where the user's function does
 
-    def __init__(self, dataset: Any, shard: str) -> None:
+    def __init__(self, dataset: Any, shard: str, batch: bool = False) -> None:
         self.dataset = dataset
-        self._shard = shard
+        self._shard, self._batch = shard, batch
         self._reset()
 
     def _reset(self) -> None:
         """Forget all passes: the dataset is new in this process."""
         self._home = os.getpid()
         self._met = False
-        self._part: IterablePass | None = None
+        self._taking = Taking(self._shard)
         self._untouched = False  # it was begun to describe its first sample, and nothing was read
         self._open = False  # it was begun, and has not ended
-        self._iterator: Iterator[Any] = iter(())
-        self._waiting: deque[Any] = deque()  # taken from the iterator, and not given yet
-        self._drawn = self._taken = 0  # samples of the epoch taken from the iterator, and given
-        self._asked: bool | None = None  # the dataset asked which worker this is; None: it may still
-        self._set_up = False  # worker_init_fn did
         self._ended = False
         self._failed: Exception | None = None  # raised after the batch that was given last
         self._begun = Standing()  # where the part began
-        self._initial: Any = _NOTHING  # the dataset's state before anything
-        self._origin: Any = _NOTHING  # and before this pass
-        self._first: Any = _NOTHING  # and after the first sample of this pass, if it began with the epoch
+        self._initial: Any = NOTHING  # the dataset's state before anything
+        self._origin: Any = NOTHING  # and before this pass
+        self._first: Any = NOTHING  # and after the first sample of this pass, if it began with the epoch
         self._loaded: int | None = None  # the epoch of the state that was loaded last
         self._created: dict[str, int] = {}  # the dataset's integers before anything
         self._before: dict[str, int] = {}  # and before this pass
@@ -143,11 +65,20 @@ class IterableJob:
 
     def __getstate__(self) -> dict[str, Any]:
         # A pass does not travel.
-        return {"dataset": self.dataset, "_shard": self._shard, "collating": self.collating}
+        kept = ("dataset", "_shard", "_batch", "collating")
+        return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
+
+    @property
+    def _part(self) -> IterablePass | None:
+        return self._taking.part
+
+    @_part.setter
+    def _part(self, part: IterablePass | None) -> None:
+        self._taking.part = part
 
     # Requests
 
@@ -157,33 +88,31 @@ class IterableJob:
         The pass that is begun here is the one that goes on.
         """
         progress(0)
-        sample = _NOTHING
+        sample, taking = NOTHING, self._taking
         if not request.begin.ended:
             self._begin(request.part, request.begin, progress)
-            sample = self._peek(progress)
+            taking = self._taking
+            sample = taking.peek(progress)
             self._untouched = True
-        if sample is _NOTHING and not request.begin.at_start:
+        if sample is NOTHING and not request.begin.at_start:
             # The rest of the epoch is empty: its first sample shows the structure, in a pass that counts for nothing.
             dataset = self.dataset
             with suppress(Exception):
                 dataset = copy.deepcopy(dataset)
-            aside = IterableJob(dataset, self._shard)
+            aside = IterableJob(dataset, self._shard, self._batch)
             aside._met, aside._initial = self._met, self._initial
             aside._begin(request.part, Standing(), progress)
-            sample = aside._peek(progress)
-        if sample is _NOTHING:
+            taking = aside._taking
+            sample = taking.peek(progress)
+        if sample is NOTHING:
             return None
-        return Description(WHOLE if self.collating is not None else Structure.of(sample, request.fields, request.kinds))
-
-    def _peek(self, progress: Callable[[int], None]) -> Any:
-        """Look at the next sample that can be made; the errors before it come where it is read."""
-        for _ in range(_TRIES):
-            progress(self._drawn)
-            if not self._waiting or isinstance(self._waiting[-1], _Raised):
-                self._waiting.append(self._draw())
-            if not isinstance(self._waiting[-1], _Raised):
-                return self._waiting[-1]
-        raise self._waiting[-1].error
+        if self.collating is not None:
+            return Description(WHOLE)
+        # Lists may be containers: the first batch shows it, and is read next, so that the dataset is not ahead then.
+        if self._batch:
+            sample, *others = rows_of(sample)
+        lists = common_lists(sample, others if self._batch else taking.peek_more(request.batch_size - 1, progress))
+        return Description(Structure.of(sample, request.fields, request.kinds, lists))
 
     def read(self, request: IterableRead, progress: Callable[[int], None]) -> Answer:
         """Read the next batch."""
@@ -199,20 +128,26 @@ class IterableJob:
         rows: list[Any] = []
         last: deque[Any] = deque(maxlen=_LAST)
         while len(rows) < request.batch_size and not self._ended:
-            progress(self._taken)
+            progress(self._taking.taken)
             try:
-                sample = self._next()
+                sample = self._taking.next()
             except StopIteration:
                 self._ended = True  # whatever its next answer would be
             else:
                 last.append(sample)
-                if self._mine():
-                    rows.append(sample if self.collating is not None else structure.values(sample))
+                if self._taking.mine() and not self._begun.passed(self._taking.taken - 1):
+                    rows += self._values(structure, sample)
         columns = self._columns(structure, rows)
         uneven = self._ended or self._pass_others(progress, last)
         self._ended = uneven
         self._open = not self._ended
-        return Answer(columns, IterableNote(self._standing(last), bool(self._asked), uneven))
+        return Answer(columns, IterableNote(self._standing(last), bool(self._taking.asked), uneven))
+
+    def _values(self, structure: Structure, sample: Any) -> list[Any]:
+        """The values of a sample; of a whole batch, those of each of its samples."""
+        if self.collating is not None:
+            return [sample]
+        return [structure.values(one) for one in (rows_of(sample) if self._batch else [sample])]
 
     def _columns(self, structure: Structure, rows: list[Any]) -> Columns:
         if self.collating is None:
@@ -220,7 +155,7 @@ class IterableJob:
         assert self._part is not None
         part = self._part
         alone = part.rank * part.num_workers + part.worker
-        return self.collating.columns(rows, part.seed, part.key, alone, self._taken)
+        return self.collating.columns(rows, part.seed, part.key, alone, self._taking.taken)
 
     def _described(self, request: IterableRead) -> bool:
         """Whether the pass was begun to describe its first sample."""
@@ -231,29 +166,29 @@ class IterableJob:
             and self._part == request.part._replace(number=DESCRIBED)
             and begun.taken == begin.taken
             and (begun.loaded == begin.loaded or begin.at_start)
-            and _same(begun.state, begin.state)
+            and same(begun.state, begin.state)
         )
 
     def _standing(self, last: deque[Any]) -> Standing:
         """Tell where this worker stands."""
         state, iterator = self._state(), None
-        if self._iterator is not self.dataset and has_state(self._iterator):
+        if self._taking.iterator is not self.dataset and has_state(self._taking.iterator):
             # A copy, as of the dataset's: in this process it may be its own, which goes on.
-            iterator = copy.deepcopy(self._iterator.state_dict())  # type: ignore[attr-defined]
+            iterator = copy.deepcopy(self._taking.iterator.state_dict())  # type: ignore[attr-defined]
         stateful = state is not None or iterator is not None
-        now = {} if stateful else _integers(vars(self.dataset)) if hasattr(self.dataset, "__dict__") else {}
+        now = {} if stateful else integers(vars(self.dataset)) if hasattr(self.dataset, "__dict__") else {}
         self._counting |= {name for name in now if now[name] != self._before.get(name)}
         after = {name: now[name] for name in self._counting if name in now} or None
         before = {name: self._before[name] for name in self._counting if name in self._before} or None
-        start = state if self._ended else None if self._origin is _NOTHING else self._origin
+        start = state if self._ended else None if self._origin is NOTHING else self._origin
         told = callable(getattr(self.dataset, "set_epoch", None))  # it needs no counter of its own
-        carried = Carried(None if told or _same(start, self._initial) else start, after)
-        done = self._begun.done if self._taken < max(self._begun.done, default=0) else ()
+        carried = Carried(None if told or same(start, self._initial) else start, after)
+        done = self._begun.done if self._taking.taken < max(self._begun.done, default=0) else ()
         return Standing(
-            taken=self._taken,
+            taken=self._taking.taken,
             state=state,
             ended=self._ended,
-            asked=self._asked,
+            asked=self._taking.asked,
             iterator=iterator,
             digest="" if stateful or self._ended else f"{len(last)} {digest_of(last)}",
             counts=after if self._ended else before,
@@ -267,11 +202,11 @@ class IterableJob:
         Returns:
             Whether it ended there.
         """
-        sharers, _ = self._share()
+        sharers, _ = self._taking.share()
         try:
-            while self._taken % sharers:
-                progress(self._taken)
-                last.append(self._next())
+            while self._taking.taken % sharers:
+                progress(self._taking.taken)
+                last.append(self._taking.next())
         except StopIteration:
             return True
         except Exception as error:  # it belongs to the next batch: this one is whole
@@ -291,7 +226,7 @@ class IterableJob:
         self._ended, self._failed, self._begun = False, None, begin
         try:
             self._restore_counts(begin, fresh)
-            self._before = _all_integers(self.dataset)
+            self._before = all_integers(self.dataset)
             epoch = part.key % 2**32
             # In this order: a state may count in its own epoch alone, as those of Hugging Face do.
             self._tell_epoch(epoch)
@@ -308,18 +243,16 @@ class IterableJob:
         """Remember the dataset as it is before anything."""
         self._met = True
         info = worker_info()
-        self._set_up = info is not None and info.asked  # by now, only worker_init_fn can have asked
+        self._taking.set_up = info is not None and info.asked  # by now, only worker_init_fn can have asked
         own_epoch(self.dataset)
-        self._created = _all_integers(self.dataset)
+        self._created = all_integers(self.dataset)
         self._initial = self._state_or_nothing()
 
     def _resume(self, begin: Standing, epoch: int) -> None:
         """Go on in the middle of an epoch, by torchdata's protocol: dataset, `iter`, iterator."""
         self._open, self._loaded = True, epoch
-        self._origin, self._first = self._initial, _NOTHING
-        self._asked = True if self._set_up else begin.asked
-        self._waiting.clear()
-        self._drawn = self._taken = begin.taken
+        self._origin, self._first = self._initial, NOTHING
+        self._taking.restart(begin.taken, begin.asked)
         failed: Exception | None = None
         if begin.state is not None:
             try:
@@ -327,17 +260,17 @@ class IterableJob:
             except Exception as error:  # some can be told only after `iter`
                 let_through(error)
                 failed = error
-        self._seed(begin.taken)
-        self._iterator = iter(self.dataset)
+        self._taking.seed(begin.taken)
+        self._taking.iterator = iter(self.dataset)
         if begin.iterator is not None:
-            if not has_state(self._iterator):
-                name = type(self._iterator).__name__
+            if not has_state(self._taking.iterator):
+                name = type(self._taking.iterator).__name__
                 raise StateMismatchError(f"iterable: the state holds the iterator's own, and {name} takes none")
-            _load(self._iterator, begin.iterator)
-        own = self._iterator is self.dataset and not _same(self._state_or_nothing(), begin.state)
+            load(self._taking.iterator, begin.iterator)
+        own = self._taking.iterator is self.dataset and not same(self._state_or_nothing(), begin.state)
         if begin.state is not None and (failed is not None or own):
             # It begins anew with `iter`.
-            _load(self.dataset, begin.state, failed)
+            load(self.dataset, begin.state, failed)
 
     def _start(self, begin: Standing, fresh: bool, epoch: int) -> None:
         """Begin at the start of the epoch, whatever became of the pass before.
@@ -346,56 +279,54 @@ class IterableJob:
         begin where it began at first.
         """
         broken, self._open = self._open, True
-        first, self._first = self._first, _NOTHING
+        first, self._first = self._first, NOTHING
         if not has_state(self.dataset):
             self._iterate()
             return
         tellable = callable(getattr(self.dataset, "set_epoch", None))
-        tries = [_NOTHING, self._initial]
+        tries = [NOTHING, self._initial]
         # A state that is there only after `iter` can't be told before it; a dataset that is told the epoch needs none.
-        told = self._initial is _NOTHING or tellable
+        told = self._initial is NOTHING or tellable
         if begin.state is not None and not told and (begin.loaded or fresh):
             tries = [begin.state, *tries]
             self._origin = copy.deepcopy(begin.state)
         elif begin.loaded and not fresh:
-            tries = [self._initial, _NOTHING]
+            tries = [self._initial, NOTHING]
             self._origin = self._initial
         elif broken:
             # It may begin at the start by itself; but not where that gives another sample than before.
             self._iterate()
-            if first is not _NOTHING and _same(first, self._state_or_nothing()):
+            if first is not NOTHING and same(first, self._state_or_nothing()):
                 self._first = first
                 return
             tries = [self._origin, *tries]
         elif tellable and self._loaded == epoch:
-            tries = [self._initial, _NOTHING]  # the state that was loaded in this epoch may still count
+            tries = [self._initial, NOTHING]  # the state that was loaded in this epoch may still count
         else:
             self._origin = self._state_or_nothing()
         for number, state in enumerate(tries):
-            if number and state is _NOTHING and tries[number - 1] is _NOTHING:
+            if number and state is NOTHING and tries[number - 1] is NOTHING:
                 continue
-            if number and fresh and tries[0] is _NOTHING:
+            if number and fresh and tries[0] is NOTHING:
                 return  # it is empty
             self._iterate(state)
-            if state is not _NOTHING:
+            if state is not NOTHING:
                 self._loaded = epoch if begin.state is state else self._loaded
-            if self._waiting[0] is not _NOTHING:
+            if self._taking.waiting[0] is not NOTHING:
                 self._first = self._state_or_nothing()
                 return
 
-    def _iterate(self, state: Any = _NOTHING) -> None:
+    def _iterate(self, state: Any = NOTHING) -> None:
         """Iterate from the start, perhaps after a state was loaded, and take the first sample."""
-        self._waiting.clear()
-        self._drawn = self._taken = 0
-        self._asked = True if self._set_up else None
-        if state is not _NOTHING:
+        self._taking.restart(0, None)
+        if state is not NOTHING:
             # Before its first iteration it may say None, and not take it.
             with suppress(StateMismatchError) if state is None else nullcontext():
-                _load(self.dataset, state)
+                load(self.dataset, state)
         # The same numbers for all who share it, so that they see the same order.
-        self._seed(0)
-        self._iterator = iter(self.dataset)
-        self._waiting.append(self._draw())
+        self._taking.seed(0)
+        self._taking.iterator = iter(self.dataset)
+        self._taking.waiting.append(self._taking.draw())
 
     def _replay(self, begin: Standing, progress: Callable[[int], None]) -> None:
         """Iterate the samples that were taken before again, and make sure that they are the same.
@@ -407,12 +338,12 @@ class IterableJob:
         last: deque[Any] = deque(maxlen=int(count or 0))
         failed: Exception | None = None
         failures = 0
-        while self._taken < begin.taken:
-            progress(self._taken)
+        while self._taking.taken < begin.taken:
+            progress(self._taking.taken)
             try:
-                last.append(self._next())
+                last.append(self._taking.next())
             except StopIteration:
-                raise StateMismatchError(self._other_samples(f"it ended after {self._taken}", begin)) from failed
+                raise StateMismatchError(self._other_samples(f"it ended after {self._taking.taken}", begin)) from failed
             except Exception as error:  # it came before the state, too
                 failed, failures = error, failures + 1
                 if failures > _MOST_FAILURES:
@@ -450,124 +381,6 @@ class IterableJob:
     def _state_or_nothing(self) -> Any:
         """The same, where it may not be there before `iter`."""
         try:
-            return self._state() if has_state(self.dataset) else _NOTHING
+            return self._state() if has_state(self.dataset) else NOTHING
         except Exception:
-            return _NOTHING
-
-    # Samples
-
-    def _next(self) -> Any:
-        """Take the next sample.
-
-        Raises:
-            StopIteration: there is none.
-            Exception: of the user's code.
-        """
-        sample = self._waiting.popleft() if self._waiting else self._draw()
-        if isinstance(sample, _Raised):
-            raise sample.error
-        if sample is _NOTHING:
-            raise StopIteration
-        self._taken += 1
-        return sample
-
-    def _draw(self) -> Any:
-        """Draw a sample from the iterator, an error in its place, or nothing at the end."""
-        self._seed(self._drawn + 1)
-        try:
-            sample = next(self._iterator, _NOTHING)
-        except Exception as error:
-            return _Raised(leave_frame(error))
-        finally:
-            self._asked = bool(self._asked)  # decided with the first sample
-            self._watch(None)
-        self._drawn += sample is not _NOTHING
-        return sample
-
-    def _seed(self, number: int) -> None:
-        """Seed the generators for a sample, counted from 1, or for `iter` with 0.
-
-        Each sample has its own numbers, so that it is the same after a resume.  All who share the samples that are
-        taken here have the same ones, and see the same samples in the same order.  Once the dataset asks which worker
-        this is, each worker has its own.
-        """
-        part = self._part
-        assert part is not None
-        stream = 0
-        if self._shard == "none":
-            stream = part.rank * part.num_workers + part.worker if number else 0
-        elif self._asked:
-            stream = part.worker
-        seeded(part.seed, part.key, stream << 40 | number)
-        if self._asked is None:
-            self._watch(partial(self._learn, number))
-
-    def _learn(self, number: int) -> None:
-        """Note that the dataset asked which worker this is."""
-        self._asked = True
-        self._watch(None)
-        self._seed(number)
-
-    @staticmethod
-    def _watch(told: Callable[[], None] | None) -> None:
-        info = worker_info()
-        if info is not None:
-            info.told = told
-
-    def _share(self) -> tuple[int, int]:
-        """Count those who share the samples that are taken here, and give the number of this one among them."""
-        part = self._part
-        assert part is not None
-        if self._shard == "none":
-            return 1, 0
-        if self._shard == "auto" and self._asked:
-            return part.world_size, part.rank
-        return part.num_workers * part.world_size, part.rank * part.num_workers + part.worker
-
-    def _mine(self) -> bool:
-        """Whether the sample that was taken last belongs to this worker and this rank."""
-        sharers, number = self._share()
-        return (self._taken - 1) % sharers == number and not self._begun.passed(self._taken - 1)
-
-
-def has_state(dataset: Any) -> bool:
-    """Whether a dataset, or an iterator, has a state of its own that it takes back."""
-    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
-
-
-def _load(owner: Any, state: Any, before: Exception | None = None) -> None:
-    """Give a dataset, or its iterator, its own state back.
-
-    Args:
-        owner: takes it.
-        state: a copy of it is given.
-        before: why it was refused before; None: it was not.
-
-    Raises:
-        StateMismatchError: it is refused.
-    """
-    try:
-        owner.load_state_dict(copy.deepcopy(state))
-    except Exception as error:
-        let_through(error)
-        cause = before or error
-        raise StateMismatchError(
-            f"iterable: {type(owner).__name__}.load_state_dict refuses the state: {type(cause).__name__}: {cause}"
-        ) from cause
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except (ValueError, RuntimeError):  # arrays in them
-        return False
-
-
-def _integers(attributes: Mapping[str, Any]) -> dict[str, int]:
-    return {name: value for name, value in attributes.items() if type(value) is int and not name.startswith("__")}
-
-
-def _all_integers(dataset: Any) -> dict[str, int]:
-    """The integer attributes of an object, those included that its class gives it."""
-    levels = [*(vars(cls) for cls in reversed(type(dataset).__mro__)), getattr(dataset, "__dict__", {})]
-    return {name: value for level in levels for name, value in _integers(level).items()}
+            return NOTHING

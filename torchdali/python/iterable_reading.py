@@ -13,7 +13,7 @@ from ..source import Failed, Lent, Pass, Reading
 from ..state import Position
 from ..workers import Task, WorkerPool
 from .call import call
-from .iterable_job import IterableNote, IterablePass, IterableRead
+from .iterable_requests import IterableNote, IterablePass, IterableRead
 from .reading import failure_of, smallest
 from .snapshot import Carried, Snapshot, Standing
 from .source import PythonSource, size_of
@@ -42,6 +42,9 @@ class IterableReading(Reading):
         begin = begin_of(pass_.start, self._count, self._rank)
         self._turn, self._workers = begin.turn, list(begin.workers)
         self._given = 0  # batches
+        # A short batch comes where a worker ends, and the others go on: the samples do not tell the steps any more.
+        self._short = begin.steps is not None
+        self._steps = begin.steps or pass_.start.samples_seen // pass_.batch_size
         begin.check_rank(self._rank)
         again = [
             worker.taken
@@ -118,6 +121,9 @@ class IterableReading(Reading):
 
     def _give(self, columns: Columns, worker: int, release: Callable[[], None] | None = None) -> Lent:
         self._given += 1
+        self._steps += 1
+        short = not self._source.whole_batches and size_of(columns) < self._pass.batch_size
+        self._short = self._short or short
         told = self._source.told
         if told is not None and self._given == told + 1 and not self._pass.start.samples_seen:
             self._source.warn_once(
@@ -125,7 +131,8 @@ class IterableReading(Reading):
                 f"len(dataloader)), but {self._given} batches have been fetched: make its __len__ tell the samples "
                 "that all workers and ranks get together"
             )
-        snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank)
+        steps = self._steps if self._short else None
+        snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank, steps)
         return Lent(columns, release, snapshot)
 
     def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Failed | Exception]:
@@ -139,6 +146,7 @@ class IterableReading(Reading):
                     only = [failure_of(result)]
                     del result  # by its traceback the error will hold the caller
                     if next(asked, None) is not None:
+                        self._steps += 1
                         yield only.pop()
                     continue
                 columns = self._take(result.worker, result.columns, result.note)
@@ -162,6 +170,7 @@ class IterableReading(Reading):
                 only = [answer]
                 del answer  # by its traceback the error will hold the caller
                 if next(asked, None) is not None:
+                    self._steps += 1
                     yield only.pop()
                 continue
             columns = self._take(0, *answer)

@@ -189,6 +189,21 @@ def lists_in(sample: Any, path: Path = ()) -> dict[Path, int]:
     return found
 
 
+def common_lists(sample: Any, others: Iterable[Any]) -> dict[Path, int]:
+    """Find the lists inside a sample that may be containers, and have the same lengths in others.
+
+    Args:
+        sample: the sample.
+        others: no more are taken than are needed.
+    """
+    lists = lists_in(sample)
+    rest = iter(others)
+    while lists and (other := next(rest, None)) is not None:
+        found = lists_in(other)
+        lists = {path: length for path, length in lists.items() if found.get(path) == length}
+    return lists
+
+
 def count_values(sample: Any) -> int:
     """Count the values in a sample, lists as one."""
     paths: list[Path] = []

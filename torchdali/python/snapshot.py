@@ -120,11 +120,13 @@ class Snapshot(NamedTuple):
         turn: the worker that makes the next batch.
         workers: where each of them stands.
         rank: [rank, world size] where only this rank can go on with it; None: any rank can.
+        steps: the batches of the epoch before it on each rank; None: the number of samples tells it.
     """
 
     turn: int
     workers: tuple[Standing, ...]
     rank: list[int] | None
+    steps: int | None = None
 
     @property
     def at_start(self) -> bool:
@@ -150,7 +152,7 @@ class Snapshot(NamedTuple):
             "workers": [worker.pack() for worker in self.workers],
             "rank": self.rank,
             "check": self._check(samples_seen),
-        }
+        } | ({} if self.steps is None else {"steps": self.steps})
         with suppress(TypeError, ValueError, RecursionError):
             text = json.dumps(whole)
             if json.loads(text) == whole:  # a dataset's state may hold tuples, and keys that are no strings
@@ -186,13 +188,17 @@ class Snapshot(NamedTuple):
         if "rank" not in whole or not _is_rank(whole["rank"]):
             got = shown(whole.get("rank", whole), 100)
             raise StateMismatchError(f"iterable: expected the rank, or None, got {got}")
-        found = cls(turn, standings, None if whole["rank"] is None else list(whole["rank"]))
+        steps = whole.get("steps")
+        if steps is not None and (type(steps) is not int or not 0 <= steps <= _ALL):
+            raise StateMismatchError(f"iterable: expected a number of steps, got {shown(steps, 100)}")
+        found = cls(turn, standings, None if whole["rank"] is None else list(whole["rank"]), steps)
         found._check_position(position, whole.get("check"))
         return found if len(workers) == num_workers else found.resized(num_workers)
 
     def _check(self, samples_seen: int) -> str:
         """A digest of the numbers, by which a damaged state is seen: some of them can't be told from true ones."""
         numbers = [samples_seen, self.turn, self.rank, [worker.numbers for worker in self.workers]]
+        numbers += [] if self.steps is None else [self.steps]
         return hashlib.blake2b(json.dumps(numbers, sort_keys=True).encode(), digest_size=8).hexdigest()
 
     def _check_position(self, position: Position, check: Any) -> None:
@@ -261,11 +267,11 @@ class Snapshot(NamedTuple):
             )
         running = [worker for worker in workers if not worker.ended]
         if not running:
-            return Snapshot(0, (workers[0],) * num_workers, None)
+            return Snapshot(0, (workers[0],) * num_workers, None, self.steps)
         first = min(running, key=lambda worker: worker.taken)
         done = tuple(_ALL if worker.ended else worker.taken for worker in workers)
         standing = first._replace(done=() if len(set(done)) == 1 else done)
-        return Snapshot(0, (standing,) * num_workers, None)
+        return Snapshot(0, (standing,) * num_workers, None, self.steps)
 
 
 def _are_counts(counts: Any) -> bool:

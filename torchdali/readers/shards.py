@@ -187,7 +187,8 @@ class ShardedReading(Reading):
         return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
     def _session(self) -> _dali.Session:
-        return _dali.Session(self._pass.num_threads, self._reader.place(self._pass.device))
+        place = self._reader.place(self._pass.device)
+        return _dali.Session(self._pass.num_threads, place, stream=self._pass.stream if place.type == "cuda" else None)
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"

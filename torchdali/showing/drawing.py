@@ -110,7 +110,7 @@ def _picture(axes: Any, panel: Panel) -> None:
             box = {"facecolor": color, "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
             axes.text(*place, name, fontsize=5, color="white", va="bottom", bbox=box, clip_on=True)
     for number, points in enumerate(panel.points):
-        axes.plot(points[:, 0] - 0.5, points[:, 1] - 0.5, ".", markersize=3, color=PALETTE[number % COLORS])
+        axes.plot(points[:, 0], points[:, 1], ".", markersize=3, color=PALETTE[number % COLORS])
     axes.set_xlim(-0.5, width - 0.5)
     axes.set_ylim(height - 0.5, -0.5)
 

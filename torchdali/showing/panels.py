@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..checks import last_part
 from ..forms.boxes import convert_boxes
-from ..kinds import Audio, Boxes, Image, Kind, Mask, Number, Object, Points, Polygons, Video, Volume
+from ..kinds import ARRAY, Audio, Boxes, Image, Kind, Mask, Number, Object, Points, Polygons, Video, Volume
 from ..schema import GROUPED
 from .batches import guess
 from .levels import limits, normalizers, to_screen, undo
@@ -108,7 +108,8 @@ class Panels:
         samples = [sample for draw in self._look.draws for sample in draw]
         kinds = dict(self._look.kinds)
         sample = self._look.of_view(samples[0], self._look.views[0]) if samples else {}
-        unknown = [name for name in sample if name not in kinds]
+        # Arrays that no kind was told for may be pictures too.
+        unknown = [name for name in sample if kinds.get(name, ARRAY) == ARRAY and name not in BESIDE]
         for name in unknown:
             kinds[name] = guess(name, sample[name])
         sizes = [_hw(sample[name], kind) for name, kind in kinds.items() if isinstance(kind, Image) and name in sample]

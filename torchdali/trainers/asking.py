@@ -8,18 +8,23 @@ else sees the options and the dataset as they are.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
 TRAINERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "transformers")
 
 
-def overfitting_asks() -> bool:
-    """Whether Lightning looks for shuffled loaders, to train on the same batches in each epoch (`overfit_batches`)."""
-    frame = sys._getframe(2)
-    for _ in range(2):  # in a generator, or not
-        if frame is not None and frame.f_code.co_name == "_resolve_overfit_batches":
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+def named_frame(frame: FrameType | None, name: str) -> FrameType | None:
+    """Find a function among the nearest three frames: it may look an attribute up in a generator, or by a helper.
+
+    Args:
+        frame: the nearest one.
+        name: the function's qualified name, or the end of it.
+    """
+    for _ in range(3):
+        if frame is not None and f".{frame.f_code.co_qualname}".endswith(f".{name}"):
+            return frame
+        frame = frame and frame.f_back
+    return None
 
 
 def trainer_asks() -> bool:

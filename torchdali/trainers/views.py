@@ -34,6 +34,8 @@ class Loader(Protocol):
     @property
     def drop_last(self) -> bool: ...
     @property
+    def sampler(self) -> Sampler[int]: ...
+    @property
     def num_samples(self) -> int: ...
     def epoch_order(self) -> Epoch: ...
     def steps(self) -> Iterator[Step]: ...
@@ -87,8 +89,8 @@ class BatchTokens:
         self._epoch: int | None = None
 
     @property
-    def sampler(self) -> EpochSampler:
-        return EpochSampler(self._loader)
+    def sampler(self) -> Sampler[int]:
+        return self._loader.sampler
 
     @property
     def batch_size(self) -> int | None:

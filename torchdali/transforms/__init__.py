@@ -9,7 +9,7 @@ from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
-from .crops import FiveCrop, TenCrop
+from .crops import FiveCrop, RandomSizeCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
 from .frames import UniformTemporalSubsample
@@ -97,6 +97,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomRotation",
     "RandomShortestSize",
+    "RandomSizeCrop",
     "RandomSolarize",
     "RandomTimeCrop",
     "RandomVerticalFlip",

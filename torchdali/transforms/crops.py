@@ -1,4 +1,4 @@
-"""Several crops of one image, at fixed places."""
+"""Crops at fixed places, several of one image; and crops of random sizes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..moves import Sizes
+from ..moves import Crop, Move, Sizes
 from ..rand import Rand
-from .base import Params, Transform, size_pair
+from .base import Mover, Params, Transform, is_integer, size_pair
 from .geometry import RandomHorizontalFlip, RandomVerticalFlip, Window, window_params
 from .views import Views
 
@@ -99,3 +99,40 @@ class TenCrop(Views):
 
     def __repr__(self) -> str:
         return f"TenCrop(size={self.size!r}, vertical_flip={self.vertical_flip!r})"
+
+
+@dataclass(frozen=True)
+class RandomSizeCrop(Mover):
+    """A window of a random size at a random place, as DETR's augmentation has it (`datasets/transforms.py`).
+
+    Args:
+        min_size, max_size: range of the window's height and of its width, in pixels, both of which may come; an edge of
+            the image that is shorter than `min_size` stays.
+
+    Raises:
+        ValueError: an invalid argument.
+    """
+
+    min_size: int
+    max_size: int
+
+    needs_sizes = True
+    varies_size = True
+    windowed = True
+
+    def __post_init__(self) -> None:
+        if not is_integer(self.min_size, 1) or not is_integer(self.max_size, 1) or self.min_size > self.max_size:
+            raise ValueError(
+                f"min_size and max_size must be ints with 0 < min_size <= max_size, got {self.min_size!r} and "
+                f"{self.max_size!r}"
+            )
+
+    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
+        assert sizes is not None
+        most = np.minimum(sizes, self.max_size)
+        shape = rand.integers(np.minimum(self.min_size, most), most + 1, shape=2)
+        start = rand.integers(0, sizes - shape + 1, shape=2)
+        return {"start": start.astype(np.int32), "shape": shape.astype(np.int32)}, shape.astype(np.int64)
+
+    def moves(self, params: dict[str, Any]) -> list[Move]:
+        return [Crop(params["start"], params["shape"])]

@@ -27,8 +27,8 @@ class Decode(Transform):
 
     def transform(self, ops: Ops, image: Any, start: Any = None, shape: Any = None) -> Any:
         if start is None:
-            return ops.decoders.image(image, device=ops.decoder_device)
-        return ops.decoders.image_slice(image, start, shape, axes=[0, 1], device=ops.decoder_device)
+            return ops.decoders.image(image, **ops.decoding)
+        return ops.decoders.image_slice(image, start, shape, axes=[0, 1], **ops.decoding)
 
 
 class Window(Mover):

@@ -7,21 +7,30 @@ function names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+import torch
+
+from .audio import AddNoise, CenterTimeCrop, RandomTimeCrop, TimeShift
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
-from .base import Transform
+from .base import Compose, Transform
 from .blur import GaussianBlur
 from .channels import RandomGrayscale
-from .color import ColorJitter
-from .combine import RandomApply
+from .color import ColorJitter, RandomPhotometricDistort
+from .combine import RandomApply, RandomChoice
+from .crops import RandomSizeCrop
 from .erasing import RandomErasing
-from .geometry import CenterCrop, RandomHorizontalFlip
+from .geometry import CenterCrop, RandomCrop, RandomHorizontalFlip
+from .iou_crop import RandomIoUCrop
 from .levels import RandomSolarize
+from .objects import SanitizeBoundingBoxes
+from .pad import RandomZoomOut
+from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
 from .resize import RandomResizedCrop, Resize
+from .spectrogram import FrequencyMasking, MelSpectrogram, TimeMasking, ToDecibels
 from .timm import rand_augment_transform
-from .values import Normalize
+from .values import Normalize, ToDtype
 
 Steps = list[Transform]
 
@@ -222,3 +231,212 @@ def dino(
 
     globals_ = [view(size, scale, 1.0, 0.0), view(size, scale, 0.1, 0.2)]
     return globals_ + [view(local_size, local_scale, 0.5, 0.0) for _ in range(local_views)]
+
+
+def detection_train(
+    augmentation: Literal["hflip", "multiscale", "lsj", "ssd", "ssdlite"] = "hflip",
+    flip: float = 0.5,
+    sizes: Sequence[int] = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800),
+    max_size: int = 1333,
+    size: int = 1024,
+    mean: Sequence[float] = (123.0, 117.0, 104.0),
+) -> Steps:
+    """Give the training transform of torchvision's references for detectors (`references/detection/presets.py`).
+
+    Args:
+        augmentation: "hflip" (Faster and Mask R-CNN, whose models resize), "multiscale", "lsj" (large-scale jitter),
+            "ssd" or "ssdlite".
+        flip: probability of a flip.
+        sizes, max_size: of "multiscale": the shorter edges to choose from, and the longest edge, in pixels.
+        size: of "lsj": of the images in pixels.  The references pad at the right and at the bottom; here smaller images
+            lie anywhere in it.
+        mean: fills what "ssd" and "lsj" add around images, in [0, 255].
+
+    Raises:
+        ValueError: an unknown `augmentation`.
+    """
+    fill: dict[str, Sequence[float]] = {"image": tuple(mean)}
+    moved: dict[str, Steps] = {
+        "hflip": [],
+        "multiscale": [RandomShortestSize(sizes, max_size)],
+        "lsj": [ScaleJitter((size, size)), RandomCrop(size, pad_if_needed=True, fill=fill)],
+        "ssd": [RandomPhotometricDistort(), RandomZoomOut(fill), RandomIoUCrop()],
+        "ssdlite": [RandomIoUCrop()],
+    }
+    if augmentation not in moved:
+        raise ValueError(f"augmentation must be one of {', '.join(map(repr, moved))}, got {augmentation!r}")
+    steps = [*moved[augmentation], RandomHorizontalFlip(flip)]
+    return [*steps, SanitizeBoundingBoxes(), ToDtype(torch.float32, scale=True)]
+
+
+def detection_eval() -> Steps:
+    """Give the evaluation transform of torchvision's references for detectors, whose models resize and normalize."""
+    return [ToDtype(torch.float32, scale=True)]
+
+
+_DETR_SIZES = (480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800)
+
+
+def detr_train(
+    sizes: Sequence[int] = _DETR_SIZES,
+    max_size: int = 1333,
+    crop_sizes: Sequence[int] = (400, 500, 600),
+    crop: tuple[int, int] = (384, 600),
+    mean: Sequence[float] = MEAN,
+    std: Sequence[float] = STD,
+) -> Steps:
+    """Give the training transform of DETR (`datasets/coco.py`).
+
+    Carion et al., "End-to-End Object Detection with Transformers", 2020.  DETR's boxes are (cx, cy, w, h) in parts of
+    the image: with `kinds.Boxes("cxcywh", normalized=True)` at the dataset they leave so.
+
+    Args:
+        sizes, max_size: the shorter edges to choose from, and the longest edge, in pixels.
+        crop_sizes: the shorter edges before a crop, which half of the samples get.
+        crop: range of the crop's edges.
+        mean, std: of Normalize.
+    """
+    resized = RandomShortestSize(sizes, max_size)
+    cropped = Compose([RandomShortestSize(crop_sizes), RandomSizeCrop(*crop), resized])
+    steps: Steps = [RandomHorizontalFlip(), RandomChoice([resized, cropped])]
+    return [*steps, SanitizeBoundingBoxes(), Normalize(mean, std)]
+
+
+def detr_eval(size: int = 800, max_size: int = 1333, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Steps:
+    """Give the evaluation transform of DETR.
+
+    Args:
+        size, max_size: the shorter edge, and the longest one that may come out, in pixels.
+        mean, std: of Normalize.
+    """
+    return [Resize(size, max_size=max_size), Normalize(mean, std)]
+
+
+def segmentation_train(
+    base_size: int = 520,
+    crop_size: int = 480,
+    flip: float = 0.5,
+    mean: Sequence[float] = MEAN,
+    std: Sequence[float] = STD,
+) -> Steps:
+    """Give the training transform of torchvision's references (`references/segmentation/presets.py`).
+
+    Masks are filled with 255, which the loss leaves out.  The references pad at the right and at the bottom; here
+    smaller images lie anywhere in the crop.
+
+    Args:
+        base_size: the shorter edge becomes half to twice of it, in pixels.
+        crop_size: of the images in pixels.
+        flip: probability of a flip.
+        mean, std: of Normalize.
+    """
+    crop = RandomCrop(crop_size, pad_if_needed=True, fill={"image": 0, "mask": 255})
+    return [
+        RandomResize(int(0.5 * base_size), int(2.0 * base_size)),
+        RandomHorizontalFlip(flip),
+        crop,
+        Normalize(mean, std),
+    ]
+
+
+def segmentation_eval(base_size: int = 520, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Steps:
+    """Give the evaluation transform of torchvision's references, whose batches have one image, or are padded.
+
+    Args:
+        base_size: the shorter edge in pixels.
+        mean, std: of Normalize.
+    """
+    return [Resize(base_size), Normalize(mean, std)]
+
+
+VIDEO_MEAN, VIDEO_STD = (0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989)
+"""Of Kinetics, in units of [0, 1]."""
+
+
+def video_train(
+    crop_size: int | Sequence[int] = (112, 112),
+    resize_size: int | Sequence[int] = (128, 171),
+    flip: float = 0.5,
+    mean: Sequence[float] = VIDEO_MEAN,
+    std: Sequence[float] = VIDEO_STD,
+) -> Steps:
+    """Give the training transform of torchvision's references (`references/video_classification/presets.py`).
+
+    Clips leave as [N, F, C, H, W]; torchvision's models take `clips.movedim(1, 2)`.
+
+    Args:
+        crop_size, resize_size: of the frames in pixels, int or (height, width).
+        flip: probability of a flip.
+        mean, std: of Normalize.
+    """
+    resized: Steps = [ToDtype(torch.float32, scale=True), Resize(resize_size, antialias=False)]
+    return [*resized, RandomHorizontalFlip(flip), RandomCrop(crop_size), Normalize(mean, std)]
+
+
+def video_eval(
+    crop_size: int | Sequence[int] = (112, 112),
+    resize_size: int | Sequence[int] = (128, 171),
+    mean: Sequence[float] = VIDEO_MEAN,
+    std: Sequence[float] = VIDEO_STD,
+) -> Steps:
+    """Give the evaluation transform of torchvision's references.
+
+    Args:
+        crop_size, resize_size: of the frames in pixels, int or (height, width).
+        mean, std: of Normalize.
+    """
+    resized: Steps = [ToDtype(torch.float32, scale=True), Resize(resize_size, antialias=False)]
+    return [*resized, CenterCrop(crop_size), Normalize(mean, std)]
+
+
+def keyword_spotting_train(rate: int = 16000, seconds: float = 1.0, n_mels: int = 40) -> Steps:
+    """Give a training transform for short words: log mels of sounds that are moved and masked, with noise.
+
+    Windows of 25 ms every 10 ms; the shift of 100 ms is that of Warden, "Speech Commands", 2018, and the masks are
+    those of Park et al., "SpecAugment", 2019, for short sounds.
+
+    Args:
+        rate: samples per second.
+        seconds: of the sounds, which are cropped or filled up.
+        n_mels: frequencies.
+    """
+    length = round(rate * seconds)
+    shift = min(0.1 / seconds, 1.0)
+    sound: Steps = [AddNoise((10, 40), 0.8), RandomTimeCrop(length), TimeShift(shift)]
+    return [*sound, *_log_mels(rate, n_mels), TimeMasking(25), FrequencyMasking(7)]
+
+
+def keyword_spotting_eval(rate: int = 16000, seconds: float = 1.0, n_mels: int = 40) -> Steps:
+    """Give the evaluation transform beside `keyword_spotting_train`, by its arguments."""
+    return [CenterTimeCrop(round(rate * seconds)), *_log_mels(rate, n_mels)]
+
+
+def speech_train(
+    rate: int = 16000,
+    n_mels: int = 80,
+    time_masks: int = 2,
+    time_mask: int = 100,
+    frequency_masks: int = 2,
+    frequency_mask: int = 27,
+) -> Steps:
+    """Give a training transform for speech recognition: log mels with SpecAugment, padded to the longest of a batch.
+
+    Park et al., "SpecAugment", 2019: its policy LD for LibriSpeech, without the warping of time.
+
+    Args:
+        rate: samples per second.
+        n_mels: frequencies.
+        time_masks, time_mask: how many, and the longest in frames of 10 ms.
+        frequency_masks, frequency_mask: how many, and the widest in frequencies.
+    """
+    masks: Steps = [FrequencyMasking(frequency_mask) for _ in range(frequency_masks)]
+    return [*_log_mels(rate, n_mels), *masks, *(TimeMasking(time_mask) for _ in range(time_masks))]
+
+
+def speech_eval(rate: int = 16000, n_mels: int = 80) -> Steps:
+    """Give the evaluation transform beside `speech_train`, by its arguments."""
+    return _log_mels(rate, n_mels)
+
+
+def _log_mels(rate: int, n_mels: int) -> Steps:
+    return [MelSpectrogram(rate, round(0.025 * rate), hop_length=round(0.01 * rate), n_mels=n_mels), ToDecibels()]

@@ -15,7 +15,7 @@ from ..moves import Crop, Move, Resize, Sizes, spread
 from ..rand import Key, Rand
 from .base import ANY, Compose, Convert, Filter, Mover, Params, Transform, check_transform, in_batches
 from .frames import UniformTemporalSubsample
-from .sound import SoundStep
+from .sound import Form, is_sound
 from .switch import Branch, inside, switch
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         check_transform(transform)
         if isinstance(transform, Compose):
             found += steps_of(transform.transforms, whose)
-        elif isinstance(transform, (Filter, Convert, SoundStep, UniformTemporalSubsample)) or (
+        elif isinstance(transform, (Filter, Convert, UniformTemporalSubsample)) or (
             isinstance(transform, Mover) and (transform.needs_boxes or transform.dims == 3)
         ):
             raise TypeError(f"{whose} takes transforms of images, and {transform!r} acts on more: put it outside")
@@ -69,11 +69,73 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
     return found
 
 
-class Steps(Mover):
+class _Several(Mover):
+    """Base of what holds transforms, all of pictures or all of sound."""
+
+    @property
+    def held(self) -> Sequence[Transform]:
+        """The transforms."""
+        raise NotImplementedError
+
+    @property
+    def of_sound(self) -> bool:
+        """They act on sound, and leave pictures as they are."""
+        return bool(self.held) and all(is_sound(step) for step in self.held)
+
+    @property
+    def acts_on(self) -> str:
+        """The word of the kind that they need; "": pictures."""
+        return "audio" if self.of_sound else ""
+
+    @property
+    def takes(self) -> Form | None:
+        """Sound or spectrograms; None: both."""
+        found: list[Form] = [step.takes for step in self.held if step.takes is not None]  # type: ignore[attr-defined]
+        return found[0] if found else None
+
+    gives = None
+    fixes_length = False
+
+    @property
+    def varies_length(self) -> bool:
+        """Sounds of one length may come out with different ones."""
+        return any(step.varies_length or step.fixes_length for step in self.held)  # type: ignore[attr-defined]
+
+    def check_sound(self, name: str) -> None:
+        """Raise where transforms of sound are mixed with others, or some samples would become something else.
+
+        Raises:
+            ValueError: it says what to write instead.
+        """
+        odd = next((step for step in self.held if not is_sound(step)), None)
+        if odd is not None and any(is_sound(step) for step in self.held):
+            raise ValueError(f"{name} takes transforms of sound or of pictures: put {odd!r} into one of its own")
+        if odd is not None:
+            return
+        for step in self.held:
+            takes, gives = step.takes, step.gives  # type: ignore[attr-defined]
+            if gives is not None:
+                raise ValueError(f"{name} can't make a {gives} of some samples: put {step!r} after it")
+            if takes not in (None, self.takes):
+                raise ValueError(f"{name} takes transforms of one form, got {step!r} for a {takes}: write two")
+
+
+class Steps(_Several):
     """Steps as one branch."""
 
     def __init__(self, steps: Sequence[Transform]) -> None:
         self.steps, self._names = list(steps), names_of(steps)
+        self.check_sound("a Compose in it")
+
+    @property
+    def held(self) -> Sequence[Transform]:
+        return self.steps
+
+    def transform_sound(self, sound: torch.Tensor, **params: Any) -> torch.Tensor:
+        """Transform one sound, as `SoundStep.transform_sound`."""
+        for k, step in enumerate(self.steps):
+            sound = step.transform_sound(sound, **part_of(params, f"{k}:"))  # type: ignore[attr-defined]
+        return sound
 
     @property
     def on_host(self) -> bool:
@@ -166,7 +228,7 @@ def changes_size(step: Transform) -> bool:
     return step.varies_size or any(isinstance(move, (Crop, Resize)) for move in step.moves(ANY))
 
 
-class Rounds(Mover):
+class Rounds(_Several):
     """In each round, a sample goes through one of some branches, or through none.
 
     Numbers are drawn for just the samples that take a branch, keyed by the branch's name and the round: a crop that
@@ -184,9 +246,21 @@ class Rounds(Mover):
         raise NotImplementedError
 
     @property
+    def held(self) -> Sequence[Transform]:
+        return self.branches
+
+    @property
     def rounds(self) -> int:
         """The number of choices."""
         raise NotImplementedError
+
+    def transform_sound(self, sound: torch.Tensor, **params: Any) -> torch.Tensor:
+        """Transform one sound, as `SoundStep.transform_sound`."""
+        for turn in range(self.rounds):
+            if k := int(params[f"{turn}"]):
+                part = part_of(params, f"{turn}/{k - 1}/")
+                sound = self.branches[k - 1].transform_sound(sound, **part)  # type: ignore[attr-defined]
+        return sound
 
     def choose(self, rand: Rand, sizes: Sizes | None) -> tuple[NDArray[Any], Any]:
         """Choose the branches.
@@ -209,6 +283,7 @@ class Rounds(Mover):
             ValueError: they don't.
         """
         name = type(self).__name__
+        self.check_sound(name)
         for branch in self.branches:
             for dtype in (torch.uint8, torch.float32):
                 if branch.out_dtype(dtype) != dtype:

@@ -45,6 +45,11 @@ class SoundStep(Transform):
         return image
 
 
+def is_sound(step: Any) -> bool:
+    """Whether a step is a transform of sound, or chooses among such."""
+    return isinstance(step, SoundStep) or bool(getattr(step, "of_sound", False))
+
+
 def fill_up(sound: torch.Tensor, size: int) -> torch.Tensor:
     """Add silence at the end of a sound that is shorter than `size` samples."""
     return torch.nn.functional.pad(sound, (0, max(size - sound.shape[-1], 0)))

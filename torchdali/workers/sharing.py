@@ -142,8 +142,8 @@ def _dumps_sharing(value: Any, block: arrays.Block) -> bytes:
                         return reduced
                     except RuntimeError:
                         pass  # there is no room for shared memory: it is copied, as other values are
-            if isinstance(obj, np.ndarray) and (as_block := arrays.reduced(obj)) is not None:
-                return as_block
+            if isinstance(obj, np.ndarray) and (array := arrays.reduced(obj)) is not None:
+                return array
             return super().reducer_override(obj)
 
     file = io.BytesIO()

@@ -1,0 +1,54 @@
+"""The state that a dataset, or its iterator, has of its own, and the integers that one without a state counts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import StateMismatchError, let_through
+
+
+def has_state(dataset: Any) -> bool:
+    """Whether a dataset, or an iterator, has a state of its own that it takes back."""
+    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
+
+
+def load(owner: Any, state: Any, before: Exception | None = None) -> None:
+    """Give a dataset, or its iterator, its own state back.
+
+    Args:
+        owner: takes it.
+        state: a copy of it is given.
+        before: why it was refused before; None: it was not.
+
+    Raises:
+        StateMismatchError: it is refused.
+    """
+    try:
+        owner.load_state_dict(copy.deepcopy(state))
+    except Exception as error:
+        let_through(error)
+        cause = before or error
+        raise StateMismatchError(
+            f"iterable: {type(owner).__name__}.load_state_dict refuses the state: {type(cause).__name__}: {cause}"
+        ) from cause
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are known to be equal."""
+    try:
+        return bool(one == other)
+    except (ValueError, RuntimeError):  # arrays in them
+        return False
+
+
+def integers(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """The integers among attributes."""
+    return {name: value for name, value in attributes.items() if type(value) is int and not name.startswith("__")}
+
+
+def all_integers(dataset: Any) -> dict[str, int]:
+    """The integer attributes of an object, those included that its class gives it."""
+    levels = [*(vars(cls) for cls in reversed(type(dataset).__mro__)), getattr(dataset, "__dict__", {})]
+    return {name: value for level in levels for name, value in integers(level).items()}

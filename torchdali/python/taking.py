@@ -1,0 +1,148 @@
+"""Samples that are taken from an iterable, one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..errors import leave_frame
+from ..seeding import seeded
+from ..workers.info import worker_info
+from .iterable_requests import IterablePass
+
+NOTHING = object()
+"""Stands for a sample, or a state, where there is none."""
+
+
+class Raised(NamedTuple):
+    """An error of the user's code, in the place of a sample."""
+
+    error: Exception
+
+
+_TRIES = 10  # samples, until one can be described
+
+
+class Taking:
+    """Takes samples from an iterable, each from generators that are seeded for its number.
+
+    Args:
+        shard: how workers and ranks share it, see `IterableSource`.
+
+    Attributes:
+        part: this worker's part of the pass; None: none has begun.
+        iterator: the iterable's.
+        waiting: samples that were drawn from it, and not taken yet.
+        drawn, taken: the samples of the epoch that were drawn, and taken.
+        asked: the dataset asked which worker this is; None: it may still.
+        set_up: worker_init_fn did.
+    """
+
+    def __init__(self, shard: str) -> None:
+        self.shard = shard
+        self.part: IterablePass | None = None
+        self.iterator: Iterator[Any] = iter(())
+        self.waiting: deque[Any] = deque()
+        self.drawn = self.taken = 0
+        self.asked: bool | None = None
+        self.set_up = False
+
+    def restart(self, taken: int, asked: bool | None) -> None:
+        """Begin at a number of samples, before `iter`."""
+        self.waiting.clear()
+        self.drawn = self.taken = taken
+        self.asked = True if self.set_up else asked
+
+    def peek(self, progress: Callable[[int], None]) -> Any:
+        """Look at the next sample that can be made; the errors before it come where it is read."""
+        for _ in range(_TRIES):
+            progress(self.drawn)
+            if not self.waiting or isinstance(self.waiting[-1], Raised):
+                self.waiting.append(self.draw())
+            if not isinstance(self.waiting[-1], Raised):
+                return self.waiting[-1]
+        raise self.waiting[-1].error
+
+    def peek_more(self, most: int, progress: Callable[[int], None]) -> Iterator[Any]:
+        """Look at the samples after that one, up to a number of them, as far as they can be made."""
+        for _ in range(most):
+            progress(self.drawn)
+            self.waiting.append(self.draw())
+            if self.waiting[-1] is NOTHING or isinstance(self.waiting[-1], Raised):
+                return
+            yield self.waiting[-1]
+
+    def next(self) -> Any:
+        """Take the next sample.
+
+        Raises:
+            StopIteration: there is none.
+            Exception: of the user's code.
+        """
+        sample = self.waiting.popleft() if self.waiting else self.draw()
+        if isinstance(sample, Raised):
+            raise sample.error
+        if sample is NOTHING:
+            raise StopIteration
+        self.taken += 1
+        return sample
+
+    def draw(self) -> Any:
+        """Draw a sample from the iterator, an error in its place, or nothing at the end."""
+        self.seed(self.drawn + 1)
+        try:
+            sample = next(self.iterator, NOTHING)
+        except Exception as error:
+            return Raised(leave_frame(error))
+        finally:
+            self.asked = bool(self.asked)  # decided with the first sample
+            self._watch(None)
+        self.drawn += sample is not NOTHING
+        return sample
+
+    def seed(self, number: int) -> None:
+        """Seed the generators for a sample, counted from 1, or for `iter` with 0.
+
+        Each sample has its own numbers, so that it is the same after a resume.  All who share the samples that are
+        taken here have the same ones, and see the same samples in the same order.  Once the dataset asks which worker
+        this is, each worker has its own.
+        """
+        part = self.part
+        assert part is not None
+        stream = 0
+        if self.shard == "none":
+            stream = part.rank * part.num_workers + part.worker if number else 0
+        elif self.asked:
+            stream = part.worker
+        seeded(part.seed, part.key, stream << 40 | number)
+        if self.asked is None:
+            self._watch(partial(self._learn, number))
+
+    def _learn(self, number: int) -> None:
+        """Note that the dataset asked which worker this is."""
+        self.asked = True
+        self._watch(None)
+        self.seed(number)
+
+    @staticmethod
+    def _watch(told: Callable[[], None] | None) -> None:
+        info = worker_info()
+        if info is not None:
+            info.told = told
+
+    def share(self) -> tuple[int, int]:
+        """Count those who share the samples that are taken here, and give the number of this one among them."""
+        part = self.part
+        assert part is not None
+        if self.shard == "none":
+            return 1, 0
+        if self.shard == "auto" and self.asked:
+            return part.world_size, part.rank
+        return part.num_workers * part.world_size, part.rank * part.num_workers + part.worker
+
+    def mine(self) -> bool:
+        """Whether the sample that was taken last is for this worker and this rank."""
+        sharers, number = self.share()
+        return (self.taken - 1) % sharers == number
