@@ -4,6 +4,7 @@ A link from a page to a file of the repository, such as `../recipes/detection.py
 """
 
 import importlib
+import json
 import posixpath
 import re
 import runpy
@@ -25,7 +26,7 @@ PLACES = {
     "benchmarks/parity.md": "benchmarks/parity.md",
     "benchmarks/gpu.md": "benchmarks/gpu.md",
 }
-LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)(?=[)#])")
+LINK = re.compile(r"(?<=\]\()(?!https?:|data:)([^)#\s]+)(?=[)#])")
 ORIGINS: dict[str, str] = {}  # of the site's pages, in the repository
 
 
@@ -47,12 +48,30 @@ def shown(path: str) -> str:
     """The Markdown of a file or folder that is no page by itself."""
     if path.endswith(".md"):
         return (ROOT / path).read_text()
+    if path.endswith(".ipynb"):
+        return notebook(json.loads((ROOT / path).read_text()))
     if (ROOT / path).is_dir():
         names = sorted(one.name for one in (ROOT / path).iterdir() if not one.name.startswith(("_", ".")))
         return f"# {path}/\n\n" + "".join(f"- `{name}`\n" for name in names)
     code = (ROOT / path).read_text()
     language = "bash" if code.startswith("#!/usr/bin/env bash") else {".yaml": "yaml"}.get(Path(path).suffix, "python")
     return f"# {path}\n\n````{language}\n{code}````\n"
+
+
+def notebook(document: dict[str, Any]) -> str:
+    """The Markdown of a notebook, with its outputs."""
+    parts = []
+    for cell in document["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if picture := data.get("image/png"):
+                picture = "".join(picture).replace("\n", "")
+                parts.append(f"![what the cell shows](data:image/png;base64,{picture})")
+            elif text := "".join(output.get("text", data.get("text/plain", ()))):
+                parts.append(f"```text\n{text}\n```")
+    return "\n\n".join(parts)
 
 
 def linked(page: str, text: str) -> list[str]:

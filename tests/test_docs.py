@@ -164,6 +164,12 @@ def test_commands_name_what_is_there(page: str) -> None:
         assert extra in extras, f"{page}: {extra}"
 
 
+def test_the_page_on_transforms_names_each_of_them() -> None:
+    text = text_of("docs/transforms.md")
+    bases = {"Compose", "Lambda", "Mover", "SoundStep", "TimmRandAugment", "Transform", "traceable", "function"}
+    assert [name for name in T.__all__ if not re.search(rf"\b{name}\b", text) and name not in bases] == []
+
+
 # Links
 
 
