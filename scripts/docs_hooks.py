@@ -66,9 +66,11 @@ def notebook(document: dict[str, Any]) -> str:
         parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
-            if picture := data.get("image/png"):
-                picture = "".join(picture).replace("\n", "")
-                parts.append(f"![what the cell shows](data:image/png;base64,{picture})")
+            if kind := next((kind for kind in data if kind.startswith("image/")), ""):
+                picture = "".join(data[kind]).replace("\n", "")
+                parts.append(f"![what the cell shows](data:{kind};base64,{picture})")
+            elif "text/html" in data:
+                parts.append("".join(data["text/html"]).replace("\n", ""))
             elif text := "".join(output.get("text", data.get("text/plain", ()))):
                 parts.append(f"```text\n{text}\n```")
     return "\n\n".join(parts)
