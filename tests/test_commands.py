@@ -487,7 +487,10 @@ def test_index(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        ("chekc x", "one of preview, check, index, inspect, pack was expected, got 'chekc' (did you mean 'check'?)"),
+        (
+            "chekc x",
+            "one of preview, bench, check, index, inspect, pack was expected, got 'chekc' (did you mean 'check'?)",
+        ),
         ("check {folder} --jbos 2", "check knows no argument '--jbos' (did you mean '--jobs'?)"),
         ("check {folder} --jobs 0", "an integer of at least 1 was expected, got '0'"),
         ("check {folder} --slow x", "a number above 0 was expected, got 'x'"),
