@@ -203,6 +203,9 @@ def image_cases() -> dict[str, Case]:
     cases = {
         "CenterCrop": Case(T.CenterCrop(120), plain(lambda image: F.center_crop(image, [120, 120]))),
         "RandomCrop": Case(T.RandomCrop(110), window()),
+        "RandomSizeCrop": Case(
+            T.RandomSizeCrop(60, 140), window(), "DETR's; beside it torchvision's `crop`, with the same window."
+        ),
         "RandomResizedCrop": Case(T.RandomResizedCrop(150), window(resized)),
         "Resize": Case(T.Resize(90), plain(lambda image: F.resize(image, [90], antialias=True))),
         "RandomResize": Case(T.RandomResize(60, 150), resized),

@@ -4,6 +4,7 @@ A link from a page to a file of the repository, such as `../recipes/detection.py
 """
 
 import importlib
+import json
 import posixpath
 import re
 import runpy
@@ -25,7 +26,7 @@ PLACES = {
     "benchmarks/parity.md": "benchmarks/parity.md",
     "benchmarks/gpu.md": "benchmarks/gpu.md",
 }
-LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)(?=[)#])")
+LINK = re.compile(r"(?<=\]\()(?!https?:|data:)([^)#\s]+)(?=[)#])")
 ORIGINS: dict[str, str] = {}  # of the site's pages, in the repository
 
 
@@ -47,12 +48,32 @@ def shown(path: str) -> str:
     """The Markdown of a file or folder that is no page by itself."""
     if path.endswith(".md"):
         return (ROOT / path).read_text()
+    if path.endswith(".ipynb"):
+        return notebook(json.loads((ROOT / path).read_text()))
     if (ROOT / path).is_dir():
         names = sorted(one.name for one in (ROOT / path).iterdir() if not one.name.startswith(("_", ".")))
         return f"# {path}/\n\n" + "".join(f"- `{name}`\n" for name in names)
     code = (ROOT / path).read_text()
     language = "bash" if code.startswith("#!/usr/bin/env bash") else {".yaml": "yaml"}.get(Path(path).suffix, "python")
     return f"# {path}\n\n````{language}\n{code}````\n"
+
+
+def notebook(document: dict[str, Any]) -> str:
+    """The Markdown of a notebook, with its outputs."""
+    parts = []
+    for cell in document["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if kind := next((kind for kind in data if kind.startswith("image/")), ""):
+                picture = "".join(data[kind]).replace("\n", "")
+                parts.append(f"![what the cell shows](data:{kind};base64,{picture})")
+            elif "text/html" in data:
+                parts.append("".join(data["text/html"]).replace("\n", ""))
+            elif text := "".join(output.get("text", data.get("text/plain", ()))):
+                parts.append(f"```text\n{text}\n```")
+    return "\n\n".join(parts)
 
 
 def linked(page: str, text: str) -> list[str]:
@@ -82,6 +103,9 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 """By page: its title, the module whose names it has, and the parts of the package where these are defined (all of them
 where there are none)."""
 
+
+WITH_EXTRAS = {"torchdali.lightning": ["DataModule"], "torchdali.configs": ["ArgumentParser", "allow_only"]}
+"""The names of modules whose imports need more packages than the pages do."""
 
 RAND = (
     "torchdali.transforms.function.FunctionRand",
@@ -116,10 +140,12 @@ def reference() -> dict[str, str]:
     """The pages of the reference: Markdown by page."""
     pages = {"reference/rand.md": "# Random numbers in functions\n\n" + "\n\n".join(f"::: {name}" for name in RAND)}
     for key, (title, module_name, parts) in PARTS.items():
-        module = importlib.import_module(module_name)
-        names = [name for name in public(module) if not parts or part_of(name) in parts]
-        intro = (module.__doc__ or "").strip() if not parts else ""
-        head = intro.partition("\n\n")[0].replace("\n", " ")
+        if module_name in WITH_EXTRAS:
+            head, names = "", WITH_EXTRAS[module_name]
+        else:
+            module = importlib.import_module(module_name)
+            names = [name for name in public(module) if not parts or part_of(name) in parts]
+            head = "" if parts else (module.__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
         body = "\n\n".join(f"::: {module_name}.{name}" for name in names)
         pages[f"reference/{key}.md"] = f"# {title}\n\n{head}\n\n{body}\n"
     return pages

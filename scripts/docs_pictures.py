@@ -96,9 +96,9 @@ def numbers() -> None:
     """A draw as a hash of five numbers."""
     picture = Picture(510, 214, "A draw is a hash of seed, epoch, sample, transform and number")
     names = [("seed", "42"), ("epoch", "3"), ("sample", "12"), ("transform", "RandomResizedCrop"), ("draw", "0")]
-    x = 0.0
+    x = 4.0
     for name, value in names:
-        width = 178 if name == "transform" else 70
+        width = 186 if name == "transform" else 66
         picture.text(x + width / 2, 18, name, "middle", "small")
         picture.box(x, 28, width, 34)
         picture.text(x + width / 2, 50, value, "middle", "bold")

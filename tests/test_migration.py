@@ -62,7 +62,7 @@ def test_each_row_has_a_test_and_each_test_a_row() -> None:
 
 
 def test_each_recipe_is_in_the_guide() -> None:
-    listed = re.findall(r"^\| `(\w+\.py)` \|", RECIPES, re.MULTILINE)
+    listed = re.findall(r"^\| \[`(\w+\.py)`\]\(\1\) \|", RECIPES, re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in (ROOT / "recipes").glob("*.py"))
 
 

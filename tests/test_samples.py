@@ -205,6 +205,8 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
     "ints as keys": lambda i: {0: i, 1: "a"},
     "keys with dots": lambda i: {"a.b": i, "a": {"b": -i}},
     "OrderedDict": lambda i: OrderedDict(b=i, a=2),
+    "another Mapping": lambda i: Own({"x": i}),
+    "defaultdict": lambda i: defaultdict(int, x=i),
 }
 
 
@@ -221,8 +223,6 @@ ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
     "a list of strings": (lambda i: {"v": ["a", f"{i}"]}, {"v": [["a", f"{i}"] for i in range(3)]}),
     "a list of dicts": (lambda i: {"v": [{"a": i}]}, {"v": [[{"a": i}] for i in range(3)]}),
     "lists of several lengths": (lambda i: {"v": [0] * i}, {"v": [[0] * i for i in range(3)]}),
-    "another Mapping": (lambda i: Own({"x": i}), {"x": torch.arange(3)}),
-    "defaultdict": (lambda i: defaultdict(int, x=i), {"x": torch.arange(3)}),
     "another Sequence": (lambda i: {"v": range(i, 2)}, {"v": [range(i, 2) for i in range(3)]}),
 }
 
