@@ -38,16 +38,18 @@ def draw(panels: list[Panel], footer: str) -> str:
                 f'<rect x="{LABELS}" y="{y}" width="{middle * scale:.1f}" height="{BAR}" fill="{colour}"/>',
                 f'<path d="M{low:.1f} {line}H{high:.1f}M{low:.1f} {line - 4}v8M{high:.1f} {line - 4}v8" '
                 f'stroke="{TEXT}" fill="none"/>',
-                f'<text x="{max(x, high) + 6:.1f}" y="{y + 12}">{middle:,.0f}</text>',
+                f'<text x="{max(x, high) + 6:.1f}" y="{y + 12}">{middle:,.{1 if middle < 100 else 0}f}</text>',
             ]
             y += BAR + GAP
         if panel.limit:
             x = LABELS + panel.limit * scale
+            anchor = "start" if x < WIDTH / 2 else "end"
             body += [
-                f'<path d="M{x:.1f} {begin - 6}V{y}" stroke="{LINE}" stroke-dasharray="4 3"/>',
-                f'<text x="{x - 4:.1f}" y="{begin - 8}" text-anchor="end" fill="{LINE}">the work in C alone: '
+                f'<path d="M{x:.1f} {begin - 6}V{y + 2}" stroke="{LINE}" stroke-dasharray="4 3"/>',
+                f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{anchor}" fill="{LINE}">the work in C alone: '
                 f"{panel.limit:,.0f}</text>",
             ]
+            y += BAR
         top = y + FOOT
     height = top + FOOT
     return "\n".join(

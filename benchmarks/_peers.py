@@ -1,5 +1,7 @@
-"""Defines the peers of ``compare.py``: endless streams of batches, each in its fastest configuration that gives the same
-antialiased result.  A peer's packages are imported when it runs; one that is missing is named in the table.
+"""Defines the peers of ``compare.py``: endless streams of batches, each in its fastest configuration.
+
+All give the same antialiased result.  A peer's packages are imported when it runs; one that is missing is named in the
+table.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _work import AREA, ASPECT, CROP, MEAN, SEED, SHORTER, SMALL, STD, Batch, Work, small_images
+from _work import AREA, ASPECT, CROP, SEED, SHORTER, SMALL, Batch, Work, small_images
 
 CORES = len(os.sched_getaffinity(0))
 CONTAINED = 2000  # images in the containers of webdataset, LitData and Streaming
@@ -161,17 +163,19 @@ def spdl(root: Path, work: Work) -> Iterator[Batch]:
     samples = Samples(root, work)
     rng = np.random.default_rng(SEED)
 
-    def indices() -> Iterator[int]:
+    def batches() -> Iterator[list[int]]:
         while True:
-            yield from (rng.permutation(len(samples)) if work.shuffled else np.arange(len(samples))).tolist()
+            order = rng.permutation(len(samples)) if work.shuffled else np.arange(len(samples))
+            for at in range(0, len(order) - work.batch_size + 1, work.batch_size):
+                yield order[at : at + work.batch_size].tolist()
 
-    def collate(batch: list[Any]) -> Batch:
-        images, labels = zip(*batch, strict=True)
+    def make(rows: list[int]) -> Batch:
+        images, labels = zip(*(samples[row] for row in rows), strict=True)
         return torch.stack(images), torch.tensor(labels)
 
-    builder = PipelineBuilder().add_source(indices())
-    builder = builder.pipe(samples.__getitem__, concurrency=CORES, output_order="input")
-    pipeline = builder.aggregate(work.batch_size).pipe(collate).add_sink(2).build(num_threads=CORES + 1)
+    # A thread makes a whole batch: handing over single samples costs more than making small ones.
+    builder = PipelineBuilder().add_source(batches()).pipe(make, concurrency=CORES, output_order="input")
+    pipeline = builder.add_sink(2).build(num_threads=CORES)
     with pipeline.auto_stop():
         yield from pipeline
 
@@ -316,9 +320,7 @@ def ndd(root: Path, work: Work, capture: bool) -> Iterator[Batch]:
                 images = dynamic.resize(images, size=[CROP, CROP], interp_type=types.INTERP_LINEAR, antialias=True)
             else:
                 images = dynamic.decoders.image(encoded)
-                images = dynamic.resize(
-                    images, resize_shorter=SHORTER, interp_type=types.INTERP_LINEAR, antialias=True
-                )
+                images = dynamic.resize(images, resize_shorter=SHORTER, interp_type=types.INTERP_LINEAR, antialias=True)
             images = dynamic.crop_mirror_normalize(
                 images,
                 dtype=dynamic.float32,

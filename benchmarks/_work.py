@@ -224,6 +224,8 @@ def measure(batches: Iterator[Batch], seconds: float, work: Work = TRAIN) -> Mea
     """
     for _ in range(WARMUP_BATCHES):
         _check(*next(batches), work)
+    for _ in range(WARMUP_BATCHES):  # while batches were checked, others were made ahead: they are used up
+        next(batches)
     step = training_step() if work.trains else None
     steps, images, cpu, busy, start = 0.0, 0, _cpu_seconds(), _busy_seconds(), time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds:

@@ -205,7 +205,7 @@ def main() -> int:
         found = {"settings": settings, "failed": args.failed, "works": rounds}
         args.json.write_text(json.dumps(found, indent=2) + "\n")
     if args.svg:
-        words = f"{settings['cpu']}, {CORES} cores; median of {args.rounds} rounds of {args.seconds:g} s, whiskers: range"
+        words = f"{settings['cpu']}, {CORES} cores; medians of {args.rounds} rounds of {args.seconds:g} s, and range"
         args.svg.write_text(draw(panels, f"{words}; {settings['date'][:10]}"))
     return 1 if args.failed else 0
 

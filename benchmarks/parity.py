@@ -4,8 +4,9 @@
 
 For each transform: the mean and the largest difference from torchvision v2 in levels of 255, the share of values that
 differ by more than one level, and the CPU time per image, all in one thread: torchvision's own transform, the CPU form
-with the drawing of its params, and the DALI form, run eagerly.  `tests/test_transforms.py` holds the
-bounds.
+with the drawing of its params, and the DALI form, run eagerly.  For transforms that move, the largest difference of
+masks, boxes and points too; for sound, the difference from torchaudio and librosa.  `tests/test_transforms.py`,
+`tests/test_movers.py`, `tests/test_typed_chains.py` and `tests/test_sounds.py` hold the bounds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,31 @@ from torchdali import _dali
 from torchdali import transforms as T
 from torchdali.rand import Rand
 from torchdali.transforms.rounds import part_of
+
+try:
+    from . import parity_moves as moves
+    from . import parity_sounds
+except ImportError:  # run as a script
+    import parity_moves as moves
+    import parity_sounds
+
+ELSEWHERE = {
+    "they are held by other tests": (
+        "Compose", "Decode", "Identity", "Lambda", "PerSample", "function", "traceable", "Mover", "SoundStep",
+        "Transform", "Views", "FiveCrop", "TenCrop", "RandomApply", "RandomChoice", "RandomOrder", "RGB",
+        "rand_augment_transform",
+    ),
+    "they draw noise of their own": ("GaussianNoise",),
+    "torchvision has none": (
+        "GridMask", "TimmRandAugment", "CenterCrop3d", "RandomCrop3d", "RandomDepthFlip",
+    ),
+    "they mix whole batches": ("MixUp", "CutMix", "AugMix"),
+    "they change no pixels, and are equal to torchvision's": (
+        "ClampBoundingBoxes", "ClampKeyPoints", "ConvertBoundingBoxFormat", "SanitizeBoundingBoxes",
+        "SanitizeKeyPoints", "UniformTemporalSubsample",
+    ),
+}  # fmt: skip
+"""Exported names that have no row, by the reason."""
 
 F = v2.functional
 PHOTOS = sorted((Path(__file__).parent.parent / "tests" / "data" / "photos").glob("*.jpg"))
@@ -162,13 +188,13 @@ def in_dali(transform: Any, batch: list[np.ndarray], params: dict[str, np.ndarra
 SESSION: list[Any] = []
 
 
-def milliseconds(function: Callable[[], Any], repeat: int = 3) -> float:
-    """CPU time per image, the best of some runs."""
+def milliseconds(function: Callable[[], Any], n: int = N, repeat: int = 3) -> float:
+    """CPU time per image or sound, the best of some runs."""
     found = []
     for _ in range(repeat):
         start = time.process_time()
         function()
-        found.append((time.process_time() - start) / N * 1e3)
+        found.append((time.process_time() - start) / n * 1e3)
     return min(found)
 
 
@@ -195,8 +221,10 @@ def main() -> None:
     print("# Parity with torchvision\n")
     print(f"Written by `python benchmarks/parity.py`: {N} photographs of 224 x 224, {EPOCHS} draws each; torchvision")
     print(f"{torchvision.__version__}, torch {torch.__version__}, DALI {nvidia.dali.__version__},")
-    print(f"{platform.machine()}, one thread.  Differences in levels of 255, given the same params: mean, largest, and")
-    print("the share of values beyond one level.  CPU time in ms per image, the best of three runs.\n")
+    print(f"{platform.machine()}, one thread.  Differences given the same params; CPU time in ms, the best of three.")
+    print("\nNot in a table: " + "; ".join(f"{', '.join(names)}: {why}" for why, names in ELSEWHERE.items()) + ".\n")
+    print("## Values\n")
+    print("In levels of 255: the mean, the largest, and the share of values beyond one level; ms per image.\n")
     print("| transform | CPU form: mean | max | > 1 | DALI form: mean | max | > 1 ", end="")
     print("| torchvision ms | CPU form ms | DALI form ms | why the DALI form differs |")
     print("|---|" + "---|" * 10)
@@ -228,6 +256,47 @@ def main() -> None:
         ]
         cells = [name, difference(host, expected, unit), difference(dali, expected, unit)]
         print("| " + " | ".join([*cells, *(f"{cost:.2f}" for cost in costs), reason]) + " |")
+    print_moves(arrays)
+    parity_sounds.print_table(milliseconds)
+
+
+def print_moves(arrays: list[np.ndarray]) -> None:
+    """Print the table of transforms that move."""
+    columns = moves.scenes(arrays)
+    print("\n## Moves\n")
+    print(
+        "The largest difference, in levels of 255 for images, in pixels for boxes and points; for DALI's form also the"
+    )
+    print(f"mean and the share beyond one level; {moves.OBJECTS} boxes and points per image; ms per image alone.\n")
+    print("| transform | image | mask | boxes | points | DALI form: mean | max | > 1 ", end="")
+    print("| torchvision ms | CPU form ms | DALI form ms | why the DALI form differs |")
+    print("|---|" + "---|" * 11)
+    sizes = np.tile([[moves.SIZE, moves.SIZE]], (N, 1))
+    tensors = [torch.from_numpy(array).permute(2, 0, 1) for array in arrays]
+    plain = [tensor.contiguous() for tensor in tensors]
+    for name, (step, move, theirs, reason) in moves.CASES.items():
+        gaps = moves.gaps(step, move, columns)
+        params = moves.params_of(step, columns, np.arange(N))
+        alone = params if getattr(step, "needs_boxes", False) else None
+        cells = [name, *(f"{gap:.2g}" for gap in gaps.values())]
+
+        def draw(step: Any = step, alone: Any = alone) -> Any:
+            return alone if alone is not None else step.make_params(Rand(1, 0, np.arange(N)), sizes)[0]
+
+        def ours(step: Any = step, draw: Any = draw) -> None:
+            form = step.bind(draw())
+            for i, image in enumerate(tensors):
+                form(image, None, i)
+
+        dali = "- | - | -"
+        if step.on_dali:
+            expected = list(moves.images_by_torchvision(step, move, columns))
+            dali = difference(in_dali(step, arrays, params), expected, 1.0)
+        costs = ["-" if theirs is None or alone is not None else milliseconds(lambda t=theirs: [t(x) for x in plain])]
+        costs += [milliseconds(ours)]
+        costs += [milliseconds(lambda s=step, d=draw: in_dali(s, arrays, d())) if step.on_dali else "-"]
+        shown = [cost if isinstance(cost, str) else f"{cost:.2f}" for cost in costs]
+        print("| " + " | ".join([*cells, dali, *shown, reason]) + " |")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import signal
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ from tqdm import tqdm
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.configs import ArgumentParser
+from torchdali.transforms import presets
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class DataConfig:
     val_resize: int = 256  # the shorter side, before the centre crop of image_size
     crop_scale: tuple[float, float] = (0.08, 1.0)  # in training: the part of the area that a random crop keeps
     flip: float = 0.5  # in training: the probability of a mirrored image
+    auto_augment: str | None = None  # "ra", "ta_wide", "augmix", "imagenet", or timm's "rand-m9-mstd0.5-inc1"
+    random_erasing: float = 0.0  # in training: the probability of an erased rectangle
+    mixup: float = 0.0  # in training: alpha of MixUp, and of CutMix; where both are positive, chance decides per batch
+    cutmix: float = 0.0
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
@@ -89,17 +95,36 @@ def start(train: TrainConfig) -> torch.device:
 
 def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
     """Make the loader for "train" or "val". It finds out which part of each batch belongs to its rank."""
-    augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
-    view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
+    values = {"mean": data.mean, "std": data.std}
+    dataset = td.ImageFolder(f"{data.root}/{split}", fields=("image", "label", "index"))
+    steps, mix = presets.imagenet_eval(data.image_size, data.val_resize, **values), None
+    if split == "train":
+        steps = presets.imagenet_train(data.image_size, data.auto_augment, data.random_erasing, **values)
+        steps[:2] = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
+        mix = make_mix(data, len(dataset.classes))
     return td.DataLoader(
-        td.ImageFolder(f"{data.root}/{split}", fields=("image", "label", "index")),
+        dataset,
         batch_size=data.batch_size // world_size,
         shuffle=split == "train",
         drop_last=split == "train",  # batch norm needs full batches; the evaluation needs every image
-        transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
+        transform=T.Compose(steps),
+        batch_transform=mix,
         seed=seed,
         device=str(device),
     )
+
+
+def make_mix(data: DataConfig, classes: int) -> Any:
+    """Make the function that mixes a batch of training, or None. Labels become probabilities, [N, classes]."""
+    chosen = [T.MixUp(data.mixup, classes)] if data.mixup else []
+    chosen += [T.CutMix(data.cutmix, classes)] if data.cutmix else []
+    if not chosen:
+        return None
+
+    def mix(batch: Any, rand: Any) -> Any:
+        return random.choice(chosen)(batch, rand)  # the loader seeds Python's generator by (seed, epoch, position)
+
+    return mix
 
 
 def make_model(name: str, num_classes: int) -> nn.Module:

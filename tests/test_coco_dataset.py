@@ -312,6 +312,15 @@ def test_outlines_leave_as_masks(root: Path) -> None:
                     np.testing.assert_allclose(extent, [x, y, x + w, y + h], atol=1.6)
 
 
+def test_outlines_leave_as_masks_without_a_transform_too(root: Path) -> None:
+    pytest.importorskip("pycocotools")
+    loader = td.DataLoader(coco(root, masks=True), batch_size=1, device="cpu")
+    for image, target in loader:
+        height, width = image.sizes[0].tolist()
+        masks = target["masks"]
+        assert masks.data.shape[2:] == (height, width) and masks.data.shape[1] == target["boxes"].data.shape[1]
+
+
 def test_a_damaged_image_is_a_bad_sample(root: Path) -> None:
     truncate_file(root / "5.png")
     with pytest.raises(td.BadSampleError, match=r"sample 4 \(.*5\.png\)"):

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 from torchvision import datasets, tv_tensors
 from torchvision.transforms import InterpolationMode, autoaugment, v2
+from torchvision.transforms import _presets as presets_of
 from torchvision.transforms import transforms as v1
 
 import torchdali as td
@@ -793,3 +794,161 @@ def test_the_loader_takes_the_transform_of_the_dataset(pictures):
     assert labels.tolist() == [0, 0, 0, 0]
     images, _ = next(iter(td.DataLoader(ours, batch_size=4, device="cpu", transform=T.Resize((9, 9)))))
     assert images.shape == (4, 3, 9, 9)
+
+
+# Transforms without a dataset
+
+
+def test_the_transforms_of_all_weights():
+    """Each model's: image classification, detection, segmentation, video, optical flow."""
+    kinds_of = set()
+    for name in torchvision.models.list_models():
+        preset = torchvision.models.get_model_weights(name).DEFAULT.transforms()
+        steps = from_torchvision(preset).transforms
+        kinds_of.add(type(preset).__name__)
+        for step in steps:
+            if isinstance(step, T.Resize):
+                assert step.interpolation == preset.interpolation.value
+                assert step.antialias == (not isinstance(preset, presets_of.VideoClassification)), name
+                assert list(step.size if isinstance(step.size, tuple) else [step.size]) == list(preset.resize_size)
+            if isinstance(step, T.Normalize) and hasattr(preset, "mean"):
+                assert (step.mean, step.std) == (tuple(preset.mean), tuple(preset.std))
+    assert len(kinds_of) == 5
+
+
+PRESETS = {
+    "classification": presets_of.ImageClassification(crop_size=32, resize_size=40),
+    "detection": presets_of.ObjectDetection(),
+    "segmentation": presets_of.SemanticSegmentation(resize_size=36),
+    "segmentation at its own size": presets_of.SemanticSegmentation(resize_size=None),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_give_nearly_equal_pixels(pictures, name):
+    """As of PIL images, which Pillow resizes."""
+    theirs = datasets.ImageFolder(pictures, transform=PRESETS[name])
+    ours = td.DataLoader(td.ImageFolder(pictures), 1, transform=from_torchvision(PRESETS[name]), device="cpu")
+    for (images, _), (expected, _) in zip(ours, theirs, strict=True):
+        (image,) = images.unbind() if isinstance(images, td.Padded) else images
+        top, mean = largest(image, expected)
+        assert top <= 2.5 / 255 / min(STD) and mean <= 0.02 / 255 / min(STD)
+
+
+def test_the_presets_of_clips_and_of_flow():
+    clips = np.random.default_rng(0).integers(0, 256, (3, 4, 30, 40, 3), dtype=np.uint8)
+    preset = presets_of.VideoClassification(crop_size=(16, 16), resize_size=(20, 24))
+    dataset = td.InMemoryDataset(video=clips, kinds={"video": td.kinds.Video("FHWC")})
+    ((made,),) = td.DataLoader(dataset, 3, transform=from_torchvision(preset), device="cpu")
+    for clip, one in zip(clips, made, strict=True):
+        expected = preset(torch.from_numpy(clip).permute(0, 3, 1, 2))  # [C, F, H, W]
+        gap = (one.movedim(1, 0) - expected).abs()
+        # v1 resizes in floats, and v2, as we do, by the kernel of uint8: at most one level apart.
+        assert gap.max() <= 1.01 / 255 / 0.216989 and gap.mean() < 0.2 / 255 / 0.216989
+    pairs = td.InMemoryDataset({"first": clips[:, 0], "second": clips[:, 1]})
+    ((first, second),) = td.DataLoader(pairs, 3, transform=from_torchvision(presets_of.OpticalFlow()), device="cpu")
+    expected = presets_of.OpticalFlow()(*(torch.from_numpy(clips[:, i]).permute(0, 3, 1, 2) for i in (0, 1)))
+    torch.testing.assert_close(torch.stack([first, second]), torch.stack(expected), rtol=0, atol=1e-6)
+
+
+def test_transforms_of_typed_samples_are_translated():
+    """What acts on boxes, masks, clips, or makes several images, which datasets of labels have no use for."""
+    fill = {tv_tensors.Image: (1, 2, 3), tv_tensors.Mask: 9, "others": 0}
+    theirs = v2.Compose(
+        [
+            v2.ToImage(), v2.RandomPhotometricDistort(), v2.RandomZoomOut(fill), v2.RandomIoUCrop(trials=5),
+            v2.ClampBoundingBoxes(), v2.ConvertBoundingBoxFormat("CXCYWH"), v2.SanitizeBoundingBoxes(2.0),
+            v2.SanitizeKeyPoints(), v2.ClampKeyPoints(), v2.SetClampingMode("hard"),
+            v2.ToDtype(torch.float32, scale=True),
+        ]
+    )  # fmt: skip
+    assert [type(step).__name__ for step in from_torchvision(theirs).transforms] == [
+        *("RandomPhotometricDistort", "RandomZoomOut", "RandomIoUCrop", "ClampBoundingBoxes"),
+        *("ConvertBoundingBoxFormat", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ClampKeyPoints", "ToDtype"),
+    ]
+    zoom, crop, _, convert, sanitize = from_torchvision(theirs).transforms[1:6]
+    assert zoom == T.RandomZoomOut(fill) and crop.trials == 5 and convert == T.ConvertBoundingBoxFormat("cxcywh")
+    assert sanitize == T.SanitizeBoundingBoxes(2.0)
+    assert from_torchvision(v2.UniformTemporalSubsample(3)).transforms == [T.UniformTemporalSubsample(3)]
+    (five,), (ten,) = (from_torchvision(one).transforms for one in (v2.FiveCrop(8), v2.TenCrop((8, 9), True)))
+    assert repr(five) == "FiveCrop(size=(8, 8))" and repr(ten) == "TenCrop(size=(8, 9), vertical_flip=True)"
+    assert from_torchvision(nn.Sequential(v2.RandomInvert(0.3))).transforms == [T.RandomInvert(0.3)]
+    with pytest.raises(ValueError, match=r"cannot translate a part of Compose:\n  transform\[0\] MixUp.*batch_transf"):
+        from_torchvision(v2.Compose([v2.MixUp(num_classes=3)]))
+    with pytest.raises(TypeError, match="fields are a dataset's, and RandomInvert is a transform"):
+        from_torchvision(v2.RandomInvert(), ["image"])
+
+
+# timm's
+
+
+def timms(name, module="transforms", /, **attributes):
+    """An object like timm's: of a class of this name, with these attributes."""
+    made = type(name, (), {"__module__": f"timm.data.{module}"})()
+    vars(made).update(attributes)
+    return made
+
+
+def timms_operations(**changes):
+    told = {"prob": 0.5, "magnitude": 9, "magnitude_std": 0.5, "magnitude_max": None, "hparams": {"translate_pct": 0.4}}
+    told |= {"kwargs": {"fillcolor": (124, 116, 104), "resample": 3}} | changes
+    names = "AutoContrast Equalize Invert Rotate PosterizeIncreasing SolarizeIncreasing SolarizeAdd ColorIncreasing"
+    names += " ContrastIncreasing BrightnessIncreasing SharpnessIncreasing ShearX ShearY TranslateXRel TranslateYRel"
+    return [timms("AugmentOp", "auto_augment", name=name, **told) for name in names.split()]
+
+
+def timms_create_transform(**changes):
+    """As timm 1.0 puts it together for training with "rand-m9-mstd0.5-inc1"."""
+    erasing = {
+        "probability": 0.25,
+        "min_area": 0.02,
+        "max_area": 1 / 3,
+        "log_aspect_ratio": (-1.2, 1.2),
+        "max_count": 1,
+    }
+    parts = {
+        "crop": timms("RandomResizedCropAndInterpolation", size=(24, 24), scale=(0.08, 1.0), ratio=(0.75, 4 / 3),
+                      interpolation=InterpolationMode.BICUBIC),
+        "flip": v1.RandomHorizontalFlip(0.4),
+        "augment": timms("RandAugment", "auto_augment", ops=timms_operations(), num_layers=2, choice_weights=None),
+        "tensor": timms("MaybeToTensor"),
+        "normalize": v1.Normalize(torch.tensor(MEAN), torch.tensor(STD)),
+        "erase": timms("RandomErasing", "random_erasing", rand_color=False, per_pixel=True, num_splits=0, **erasing),
+    }  # fmt: skip
+    return v1.Compose(list((parts | changes).values()))
+
+
+def test_timms_create_transform():
+    crop, flip, augment, normalize, erase = from_torchvision(timms_create_transform()).transforms
+    assert crop == T.RandomResizedCrop((24, 24), interpolation="bicubic") and flip == T.RandomHorizontalFlip(0.4)
+    hparams = {"img_mean": (124, 116, 104), "translate_pct": 0.4, "interpolation": "bilinear"}
+    assert augment == T.rand_augment_transform("rand-m9-mstd0.5-inc1", hparams)
+    np.testing.assert_allclose(normalize.mean, MEAN, rtol=1e-6)
+    assert erase.value == "random" and erase.p == 0.25 and erase.scale == (0.02, 1 / 3)
+    np.testing.assert_allclose(np.log(erase.ratio), (-1.2, 1.2))
+    modes = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
+    changed = timms_create_transform(
+        crop=timms("RandomResizedCropAndInterpolation", size=(9, 9), scale=(0.5, 1), ratio=(1, 1), interpolation=modes)
+    )
+    choice = from_torchvision(changed).transforms[0]
+    assert [step.interpolation for step in choice.transforms] == ["bilinear", "bicubic"]
+    middle = timms("CenterCropOrPad", size=(8, 8), fill=0, padding_mode="constant")
+    assert from_torchvision(v1.Compose([middle, timms("ToNumpy")])).transforms == [T.CenterCrop((8, 8))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"augment": timms("AutoAugment", "auto_augment", policy=[])}, r'write AutoAugment\("imagenet"\)'),
+        ({"augment": timms("AugMixAugment", "auto_augment", ops=[])}, r"write AugMix\(severity"),
+        ({"augment": timms("RandAugment", "auto_augment", ops=timms_operations()[:3], num_layers=2,
+                           choice_weights=None)}, "it has operations of its own: write TimmRandAugment"),
+        ({"erase": timms("RandomErasing", "random_erasing", max_count=3, rand_color=False, num_splits=0)},
+         "it erases several rectangles"),
+        ({"crop": timms("ResizeKeepRatio", size=(8, 8))}, r"write Resize\(size\) for the shorter edge"),
+        ({"crop": timms("SomethingNew", size=(8, 8))}, r"write it as torchdali.transforms.PerSample"),
+    ],
+)  # fmt: skip
+def test_what_of_timm_is_not_translated(changes, words):
+    with pytest.raises(ValueError, match=words):
+        from_torchvision(timms_create_transform(**changes))

@@ -515,7 +515,7 @@ def test_ctrl_c_before_the_run_is_known(make, monkeypatch):
     loader = make()
     iterator = iter(loader)
 
-    def interrupted(self, run, shard):
+    def interrupted(self, *_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(td.DataLoader, "_open", interrupted)

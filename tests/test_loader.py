@@ -53,7 +53,7 @@ def dataset(folder):
         ({"shuffle": True, "sampler": range(3)}, ValueError, "shuffle must be False"),
         ({"drop_last": True, "pad_last": True}, ValueError, "exclude each other"),
         ({"sampler": iter([1, 2])}, TypeError, "sampler must be an iterable of indices that can be"),
-        ({"sampler": DistributedSampler(range(9), 1, 0)}, TypeError, "shuffle=True or False"),
+        ({"sampler": DistributedSampler(range(9), 2, 0)}, TypeError, "shuffle=True or False"),
         ({"collate_fn": len, "output": "dict"}, ValueError, "collate_fn=len makes batches without: leave output out"),
         ({"output": "rows"}, ValueError, "output must be one of tuple, dict, list, got 'rows'"),
         ({"batch_sampler": [[1]], "batch_size": 2}, ValueError, "gives the batches: leave batch_size out"),

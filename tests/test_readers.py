@@ -344,3 +344,24 @@ def test_file_order_keeps_its_shards(tmp_path):
     )
     loader = td.DataLoader(reader, 4, rank=1, world_size=2, device="cpu")
     assert [batch[0].data.flatten().tolist() for _ in range(3) for batch in loader] == [[4, 5, 6, 7]] * 3
+
+
+def test_with_a_window_a_rank_reads_other_shards_in_each_epoch(folder):
+    """As DALI's stick_to_shard=False; in file order it keeps its own."""
+    paths = td.ImageFolder(folder).paths
+
+    def shards(shuffle: str | bool) -> list[list[set[int]]]:
+        """What each rank reads in each epoch."""
+        found = []
+        for rank in range(2):
+            reader = td.readers.File(files=paths, labels=list(range(22)), shuffle=shuffle, initial_fill=4)
+            options = {"device": "cpu", "rank": rank, "world_size": 2, "transform": T.Resize(4)}
+            with td.DataLoader(reader, 11, **options) as loader:
+                found.append([{int(i) for batch in loader for i in batch[1]} for _ in range(3)])
+        return found
+
+    fixed, window = shards(False), shards("window")
+    for ranks in (fixed, window):
+        assert all(one | two == set(range(22)) and not one & two for one, two in zip(*ranks, strict=True))
+    assert all(epoch == fixed[0][0] for epoch in fixed[0])
+    assert len({frozenset(epoch) for epoch in window[0]}) > 1

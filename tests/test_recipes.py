@@ -43,6 +43,22 @@ def log_of(out: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
+def test_a_killed_training_with_mixed_batches_goes_on(digits, tmp_path):
+    """RandAugment, erasing, MixUp and CutMix draw the same numbers again."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    mixed = ["--data.auto_augment=ra", "--data.random_erasing=0.3", "--data.mixup=0.2", "--data.cutmix=1.0"]
+    uninterrupted = begin(*training(digits, whole, *mixed))
+    finish(begin(*training(digits, killed, *mixed, "--train.kill_at_step=15")), -signal.SIGKILL)
+    for job in (begin(*training(digits, killed, *mixed)), uninterrupted):
+        finish(job)
+    steps, log = log_of(whole), log_of(killed)
+    assert log[:15] == steps[:15] and log[15:] == steps[12:]  # pixels are those of mixed batches
+    one, other = (torch.load(out / "weights.pt", weights_only=True) for out in (whole, killed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.processes
 def test_a_killed_training_goes_on(digits, tmp_path):
     """With the very next batch, to the same weights; and on two processes with the same samples."""
     whole, killed, two = (tmp_path / name for name in ("whole", "killed", "two"))

@@ -81,6 +81,18 @@ def test_draws_are_those_of_the_epochs_that_follow(folder: Path) -> None:
             assert torch.equal(sample["image"], found[sample["index"]])
 
 
+def test_samples_that_come_in_their_own_order_are_drawn_again_too(folder: Path) -> None:
+    crop = T.Compose([T.RandomCrop(4), T.Normalize((0.5,), (0.25,))])
+    for data, label in ((Counting(), "label"), (td.readers.File(file_root=folder), "label")):
+        look = look_at_loader(load(data, transform=crop), 3, 3)
+        labels = [[sample[label] for sample in draw] for draw in look.draws]
+        assert labels[0] == labels[1] == labels[2] and len(labels[0]) == 3
+        cells, notes = cells_of(look)
+        assert notes == ["Normalize undone"] and {cell.panels[0].values.shape for cell in cells[2]} == {(4, 4, 3)}
+    crops = [torch.stack([sample["image"] for sample in draw]) for draw in look.draws]
+    assert not torch.equal(crops[0], crops[1]) and not torch.equal(crops[1], crops[2])
+
+
 class Counting(IterableDataset[Any]):
     """Counts what was taken from it."""
 
@@ -250,6 +262,31 @@ def test_targets_of_detection_in_a_batch() -> None:
 # The figure
 
 
+class Forever:
+    """A sampler without an end."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield 1
+
+
+def test_orders_and_lists_of_samples(folder: Path) -> None:
+    pixels = [np.full((6, 6, 3), value, np.uint8) for value in range(5)]
+    dataset = td.InMemoryDataset(image=np.stack(pixels), label=np.arange(5))
+    orders: list[tuple[dict[str, Any], list[int]]] = [
+        ({"batch_sampler": [[3, 1], [2]]}, [3, 1, 2]),
+        ({"sampler": [4, 2, 0]}, [4, 2, 0]),
+        ({"sampler": Forever()}, [1, 1, 1]),
+    ]
+    for options, expected in orders:
+        look = look_at_loader(td.DataLoader(dataset, device="cpu", **options), 3, 1)
+        assert [sample["label"] for sample in look.draws[0]] == expected
+    samples = [(image, label) for label, image in enumerate(pixels)]
+    for data in (samples, [{"image": image, "label": label} for image, label in samples]):
+        figure = td.show(data, samples=3, classes={2: "a$cat$"})
+        assert [axes.get_title() for axes in figure.axes] == ["0", "1", "a$cat$"]
+
+
 def test_a_figure_of_every_kind_of_source(folder: Path, tmp_path: Path) -> None:
     class Own:
         classes = ("cat", "dog")
@@ -276,8 +313,10 @@ def test_a_figure_of_every_kind_of_source(folder: Path, tmp_path: Path) -> None:
 def test_wrong_calls_say_what_to_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         td.show(td.ImageFolder(folder), samples=0)
-    with pytest.raises(ValueError, match="draws=2 needs samples that can be read again by their indices, and File"):
-        td.show(td.readers.File(file_root=folder), draws=2)
+    with pytest.raises(ValueError, match="draws=2 needs samples that can be drawn again, and here whole batches"):
+        td.show(
+            load(td.readers.File(file_root=folder), transform=AUGMENT, batch_transform=T.MixUp(num_classes=2)), draws=2
+        )
     with pytest.raises(ValueError, match="transform= and draws= need a loader or a dataset"):
         td.show(torch.zeros(2, 3, 4, 4), T.Resize(3))
     with pytest.raises(ValueError, match="a batch with samples was expected"):

@@ -328,9 +328,7 @@ def test_some_sounds_are_transformed():
 def test_sound_and_pictures_do_not_mix():
     with pytest.raises(ValueError, match=r"takes transforms of sound or of pictures: put RandomHorizontalFlip\("):
         T.RandomApply([T.AddNoise(), T.RandomHorizontalFlip()])
-    with pytest.raises(
-        ValueError, match=r"RandomChoice can't make a spectrogram of some samples: put MelSpectrogram\("
-    ):
+    with pytest.raises(ValueError, match=r"RandomChoice can't make a spectrogram of some samples: put Mel"):
         T.RandomChoice([T.MelSpectrogram(8000)])
     with pytest.raises(ValueError, match=r"takes transforms of one form, got FrequencyMasking\(.* for a spectrogram"):
         T.RandomOrder([T.AddNoise(), T.FrequencyMasking(3)])

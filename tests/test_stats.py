@@ -155,7 +155,7 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_trace_has_all_threads_and_no_thread_is_at_two_places(photos, tmp_path):
-    run(td.ImageFolder(photos), transform=CROP).stats(trace=str(tmp_path / "trace.json"))
+    run(td.ImageFolder(photos), step=0.001, transform=CROP).stats(trace=str(tmp_path / "trace.json"))
     rows = defaultdict(list)
     for event in events(tmp_path / "trace.json"):
         if event["ph"] == "X":

@@ -330,6 +330,20 @@ def test_the_next_step() -> None:
     assert loader.step == 3
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_list_that_grows_has_more_samples_in_the_next_epoch(shuffle: bool) -> None:
+    data = list(range(6))
+    loader = make(data, shuffle=shuffle)
+    iterator = iter(loader)
+    seen = next(iterator).tolist()
+    data.append(6)
+    assert len(loader) == 2 and sorted(seen + [i for batch in iterator for i in batch.tolist()]) == list(range(6))
+    data.extend([7, 8])
+    assert len(loader) == len(TorchLoader(data, 4)) == 3  # type: ignore[arg-type]
+    assert sorted(i for batch in loader for i in batch.tolist()) == list(range(9))
+    assert loader.state_dict()["num_samples"] == 9
+
+
 # memory_format
 
 

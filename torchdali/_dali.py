@@ -531,6 +531,13 @@ def _both_streams(stream: torch.cuda.Stream) -> Iterator[None]:
             ndd.set_current_stream(before)
 
 
+def pipeline_mode() -> tuple[Any, Any]:
+    """DALI's `fn` and `types`, for comparisons with its pipelines as users write them."""
+    from nvidia.dali import fn, types
+
+    return fn, types
+
+
 def pipeline(batch_size: int, num_threads: int, device: torch.device) -> Any:
     """An empty pipeline with the dynamic executor, whose outputs are never recycled."""
     from nvidia.dali import Pipeline

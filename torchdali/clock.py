@@ -48,6 +48,7 @@ ORDER, STORAGE, HEADER, PARAMETERS, DECODE, TRANSFORM, COLLATE, COPY, REPAIR = r
 INPUT, ROOM = 14, 15
 
 EVENTS = 4096  # that a clock remembers: those of about a thousand batches
+SHORTEST = 2e-5  # seconds; what took less time is counted, and is no event
 ENDED = 8  # clocks whose events are remembered after their end
 _CALLERS = frozenset([IDLE, STEP])  # the caller's own code runs: it has ranges of its own
 
@@ -83,9 +84,10 @@ class Clock:
         if stage == before or self.held:
             return before
         now, since = perf_counter(), self.since
-        self.seconds[before] += now - since
-        if before != IDLE:
-            self.events.append((before, since, now - since))
+        spent = now - since
+        self.seconds[before] += spent
+        if spent > SHORTEST and before != IDLE:
+            self.events.append((before, since, spent))
         self.stage, self.since = stage, now
         if self._range is not None or profiler._is_profiler_enabled or self.recorder.nvtx:
             self._mark(stage)

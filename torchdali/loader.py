@@ -34,6 +34,7 @@ from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output, Stream
 from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
+from .ordering import Ordering
 from .pillow import MAX_PIXELS
 from .python import as_source
 from .registered import Registered
@@ -44,7 +45,7 @@ from .stats import Setting, Stats, make_stats, write_trace
 from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import trainer_asks
 from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
-from .trainers.overfitting import Overfitting, overfitting_trainer
+from .trainers.overfitting import overfitting_trainer
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
 from .transforms.generators import held_generators
 
@@ -65,8 +66,9 @@ class DataLoader(TakenByFabric):
             arrays and numbers become tensors.
         shuffle: draw a new order for each epoch.
         sampler: the order instead: one of `torchdali.samplers`; or a torch `Sampler` or an iterable of indices over
-            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  One without a length
-            may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
+            the whole dataset, drawn once per epoch, with all generators seeded by (seed, epoch).  For a dataset of
+            Python code it may yield ids, such as strings or tuples, which the dataset is asked for.  One without a
+            length may be endless: it is drawn while the loader is iterated, so no batch is made ahead but in workers.
         transform: a transform, a Compose, or a function `f(sample, rand)` over DALI batches; None: the dataset's own,
             if it has one (`from_torchvision`).
         batch_transform: a function of the whole batch, such as MixUp of `torchdali.transforms`, torchvision or timm.
@@ -239,11 +241,10 @@ class DataLoader(TakenByFabric):
         options = self.options
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
-        self._overfitting: Overfitting | None = None
-        self._own_order = self.source.order(options.shuffle, options.sampler)
+        self._progress = Progress()
+        self._ordering = Ordering(self.source, self.source.order(options.shuffle, options.sampler))
         options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
         self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
-        self._progress = Progress()
         self.bad_samples: list[BadSample] = []
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._plan: Plan | None = None
@@ -279,34 +280,12 @@ class DataLoader(TakenByFabric):
         if fabric_asks():
             return SharedEpochSampler(self)
         if (trainer := overfitting_trainer()) is not None:
-            self._overfit(trainer)
+            self._ordering.overfit(trainer)
         return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
-
-    def _overfit(self, trainer: Any) -> None:
-        """Give the dataset's own order while a Trainer of Lightning with `overfit_batches` trains.
-
-        Raises:
-            ValueError: the sampler makes the batches, and there are none without it.
-        """
-        if self._own_order.in_order or (self._overfitting is not None and self._overfitting.of(trainer)):
-            return
-        if self._own_order.any_size:
-            raise ValueError(
-                "overfit_batches takes the same batches in each epoch, and this loader's sampler makes others: give "
-                "the Trainer a loader with batch_size="
-            )
-        self._overfitting = Overfitting(trainer)
-        warnings.warn(
-            "overfit_batches takes the same batches in each epoch: while this Trainer trains, a shuffled loader gives "
-            "the dataset's own order",
-            UserWarning,
-            stacklevel=4,
-        )
 
     @property
     def _order(self) -> Order:
-        overfits = self._overfitting is not None and self._overfitting.running
-        return Sequential(len(self.source)) if overfits else self._own_order
+        return self._ordering.now(between=not self._progress.current.samples_seen)
 
     @property
     def batch_sampler(self) -> BatchTokens:
@@ -851,9 +830,8 @@ class DataLoader(TakenByFabric):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Neither does a Trainer travel.
-        left = {"_runs", "_shelf", "_recorder", "_overfitting"}
-        return {name: value for name, value in self.__dict__.items() if name not in left} | {"_overfitting": None}
+        left = {"_runs", "_shelf", "_recorder"}
+        return {name: value for name, value in self.__dict__.items() if name not in left}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())

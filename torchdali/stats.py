@@ -124,7 +124,7 @@ class Stats:
             return f"DataLoader.stats: {self.advice}"
         lines = [
             f"DataLoader.stats: {self.batches:,} batches, {self.samples:,} samples, {self.passes:,} passes in "
-            f"{self.seconds:.1f} s; {self.samples_per_second:,.0f} samples/s",
+            f"{self.seconds:.1f} s; {self.samples_per_second:,.0f} samples/s after first batches",
             f"{'':36}ms per batch   of the time",
         ]
         for name, stage in self.stages.items():

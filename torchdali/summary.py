@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import html
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -29,22 +29,27 @@ class Summary:
 
     def html(self) -> str:
         """Lay it out for a notebook, with all text escaped."""
-        parts = [f"<div><strong>{html.escape(self.title)}</strong>"]
+        parts = [f"<div><strong>{escape(self.title)}</strong>"]
         if self.facts:
-            parts.append(_table([], [(f"<th>{html.escape(k)}</th>", _cell(v)) for k, v in self.facts.items()]))
+            parts.append(_table([], [(f"<th>{escape(k)}</th>", _cell(v)) for k, v in self.facts.items()]))
         if self.rows:
             parts.append(_table(self.columns, [[_cell(value) for value in row] for row in self.rows]))
         return "".join([*parts, "</div>"])
 
 
+def escape(text: str) -> str:
+    """Escape text for HTML."""
+    return importlib.import_module("html").escape(text)  # type: ignore[no-any-return]  # `import torchdali` stays light
+
+
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [[f"<th>{html.escape(name)}</th>" for name in heads], *rows] if heads else rows
+    lines = [[f"<th>{escape(name)}</th>" for name in heads], *rows] if heads else rows
     inside = "".join("<tr>" + "".join(line) + "</tr>" for line in lines)
     return f"<table>{inside}</table>"
 
 
 def _cell(text: str) -> str:
-    return f'<td style="text-align:left">{html.escape(text)}</td>'
+    return f'<td style="text-align:left">{escape(text)}</td>'
 
 
 def never_raises(function: Callable[[T], str]) -> Callable[[T], str]:
@@ -59,7 +64,7 @@ def never_raises(function: Callable[[T], str]) -> Callable[[T], str]:
             return function(self)
         except Exception as error:
             text = f"<{type(self).__name__}, which can't be shown: {type(error).__name__}>"
-            return html.escape(text) if function.__name__ == "_repr_html_" else text
+            return escape(text) if function.__name__ == "_repr_html_" else text
 
     return safe
 

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import NoReturn
 
 from ..checks import nearest
-from . import check, index, inspect, pack, preview
+from . import bench, check, index, inspect, pack, preview
 from .command import Command, UsageError
 from .terminal import note
 
-COMMANDS: tuple[Command, ...] = (preview, check, index, inspect, pack)
+COMMANDS: tuple[Command, ...] = (preview, bench, check, index, inspect, pack)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

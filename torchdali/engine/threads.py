@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 
@@ -26,7 +27,8 @@ class SampleThreads:
     def each(self, run: Callable[[range], None], n: int) -> None:
         """Call a function for parts of a range, several at a time; from any thread, until `close`."""
         if not self._count:
-            run(range(n))
+            with _one_thread():  # BLAS sums in another order with more
+                run(range(n))
             return
         workers = min(self._count, n)
         # Neighbours in one thread: two that touch a fresh page at the same time both clear it.
@@ -47,6 +49,19 @@ class SampleThreads:
             threads, self._threads, self._closed = self._threads, None, True
         if threads:
             threads.shutdown()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Switch torch's own parallelism off in a block, in the calling thread."""
+    before = torch.get_num_threads()
+    with _setting_threads:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        with _setting_threads:
+            torch.set_num_threads(before)
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections import deque
@@ -34,7 +35,7 @@ class Traced:
         eager: the same plan's eager form; it tells how the code behaves on one sample, and lends its stream.
         batch_size: the largest number of samples in a step.
         num_threads: of the pipeline's pool.
-        shelf: keeps the pipeline for the next pass, where it has come to its end and the plan can't change.
+        shelf: keeps the pipeline for the next pass, where nothing is left inside and the plan can't change.
     """
 
     def __init__(self, eager: Eager, batch_size: int, num_threads: int, shelf: Shelf) -> None:
@@ -63,11 +64,21 @@ class Traced:
                 yield first
                 continue
             feed.inputs = functools.partial(self._inputs, trace.arguments)
-            trace.begin(feed)
+            yield from self._serve(trace, feed)
+            del trace
+
+    def _serve(self, trace: Trace, feed: _Feed) -> Iterator[Work]:
+        """Run a pipeline, and put it on the shelf afterwards, if nothing is left inside."""
+        trace.begin(feed)
+        try:
             yield from self._run(trace, feed)
+        except GeneratorExit:  # the pass was broken
+            with _dali.on_device(self._eager.device):
+                trace.drain()
+            raise
+        finally:
             if self._eager.plan.unchanging:
                 self._shelf.put("trace", trace)
-            del trace
 
     def _run(self, trace: Trace, feed: _Feed) -> Iterator[Work]:
         """Run a pipeline until the works end, or one of them fails."""
@@ -233,10 +244,18 @@ class Trace:
             self._ended = True
             raise
 
-    def rest(self) -> bool:
-        """Stand at the start again; False after a pass that did not come to its end."""
+    def drain(self) -> None:
+        """Come to the end without another work, and drop what comes out; it costs as much to drop the pipeline."""
         self._inlet.feed = None
-        self._pipe.reset()
+        with contextlib.suppress(Exception):  # StopIteration; after another one it is not at its end
+            while True:
+                self.run()
+
+    def rest(self) -> bool:
+        """Stand at the start again; False where works may be left inside."""
+        self._inlet.feed = None
+        if self._ended:
+            self._pipe.reset()
         return self._ended
 
 

@@ -51,7 +51,7 @@ def draw(cells: Sequence[Sequence[Cell]], title: str, columns: int | None, figur
     figure = Picture() if figure is None else figure
     width, height = max(SIDE * per_row * across, 4.0), (SIDE + TITLE) * rows + HEAD
     figure.set_size_inches(width, height)
-    figure.suptitle(title, fontsize=9, wrap=True, y=1 - 0.05 / height, va="top")
+    figure.suptitle(title, fontsize=9, wrap=True, parse_math=False, y=1 - 0.05 / height, va="top")
     if not samples:
         return figure
     grid = figure.subplots(rows, per_row * across, squeeze=False)
@@ -70,7 +70,7 @@ def draw(cells: Sequence[Sequence[Cell]], title: str, columns: int | None, figur
                 lines = [cell.caption if part == 0 and cell.panels else "", panel.title]
                 if draws > 1 and part == 0:
                     lines[0] = f"{cell.caption} draw {at + 1}".strip()
-                axes.set_title("\n".join(filter(None, lines)), fontsize=7, pad=3)
+                axes.set_title("\n".join(filter(None, lines)), fontsize=7, pad=3, parse_math=False)
     return figure
 
 
@@ -89,7 +89,9 @@ def _panel(axes: Any, panel: Panel) -> None:
     elif panel.form == "heat":
         axes.imshow(panel.values, aspect="auto", origin="lower", interpolation="nearest")
     else:
-        axes.text(0, 1, panel.text, fontsize=6, family="monospace", va="top", transform=axes.transAxes)
+        axes.text(
+            0, 1, panel.text, fontsize=6, family="monospace", va="top", parse_math=False, transform=axes.transAxes
+        )
 
 
 def _picture(axes: Any, panel: Panel) -> None:
@@ -108,7 +110,7 @@ def _picture(axes: Any, panel: Panel) -> None:
         axes.add_patch(Rectangle(place, right - left, bottom - top, fill=False, edgecolor=color, linewidth=1.2))
         if name:
             box = {"facecolor": color, "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
-            axes.text(*place, name, fontsize=5, color="white", va="bottom", bbox=box, clip_on=True)
+            axes.text(*place, name, fontsize=5, color="white", va="bottom", bbox=box, clip_on=True, parse_math=False)
     for number, points in enumerate(panel.points):
         axes.plot(points[:, 0], points[:, 1], ".", markersize=3, color=PALETTE[number % COLORS])
     axes.set_xlim(-0.5, width - 0.5)

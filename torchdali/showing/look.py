@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..kinds import Kind
+from ..kinds import Kind, Mask, Polygons
 from ..loader import DataLoader
 from ..order import Epoch, Order, Rows
+from ..python import PythonDataset
 from ..samples import samples_of
 from ..state import Position
 from ..summary import how_many
+from ..transforms import Compose
 from .batches import fields_of, split
 
 Sample = dict[str, Any]
@@ -82,17 +84,18 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
     Several draws are those of this epoch and of the ones after it.
 
     Raises:
-        ValueError: several draws of samples that can't be read by index, or a batch that no samples can be found in.
+        ValueError: several draws of whole batches that can't be read again, or a batch without samples.
     """
     source = loader.source
-    by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated)
-    if draws > 1 and not by_index:
-        raise ValueError(
-            f"draws={draws} needs samples that can be read again by their indices, and {type(source).__name__} gives "
-            "them in its own order: write draws=1"
-        )
+    ahead = loader._order.ahead
+    by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated or ahead)
     alone: dict[str, Any] = {"prefetch_factor": 0, "with_state": False, "max_bad_samples": None}
     whole = loader.batch_transform is not None or source.collated
+    if draws > 1 and not by_index and (whole or source.whole_batches):
+        raise ValueError(
+            f"draws={draws} needs samples that can be drawn again, and here whole batches come from "
+            f"{type(source).__name__} or are mixed: write draws=1"
+        )
     if not whole:
         alone |= {"output": _as_is, "collate_fn": None}
     if by_index and (draws > 1 or not whole):
@@ -104,10 +107,15 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
     epoch = loader.epoch
     taken = []
     with loader.beside(**alone) as other:
-        for draw in range(draws):
-            if draw or "sampler" in alone:
+        for draw in range(draws if by_index else 1):
+            if "sampler" in alone:
                 other.seek(epoch + draw, 0)
             taken.append(_take(other, samples, whole))
+        if by_index or draws == 1:
+            again = []
+        else:
+            with loader.beside(**alone, transform=Compose([])) as plain:
+                again = _draw_again(loader, _take(plain, samples, whole), plain._compiled().kinds, range(1, draws))
         left_out = other.bad_samples
         words = f"{type(source).__name__}, epoch {epoch}" + (f" to {epoch + draws - 1}" if draws > 1 else "")
         seen = loader._progress.current.samples_seen
@@ -116,6 +124,7 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
             words += f"; {how_many(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
         if source.collated:
             return Look(taken, words=words)
+        taken += again
         plan = other._compiled()
         views = [chain.key for chain in plan.views]
         chains = dict(zip(views or [""], plan.views or [plan], strict=True))
@@ -128,6 +137,33 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
             steps={view: [*plan.steps, *(chain.steps if views else ())] for view, chain in chains.items()},
             words=words,
         )
+
+
+def _draw_again(
+    loader: DataLoader, samples: list[Sample], kinds: Mapping[str, Kind], draws: Iterable[int]
+) -> list[list[Sample]]:
+    """Draw samples again that came in an order of their own: they are kept as they are before the transform."""
+    if not samples:
+        return [[] for _ in draws]
+    held = {name: Mask(group=kind.group) if isinstance(kind, Polygons) else kind for name, kind in kinds.items()}
+    plain = {name: replace(kind, encoded=False) for name, kind in held.items() if name in samples[0]}
+    with DataLoader(
+        PythonDataset(samples, kinds=plain),
+        len(samples),
+        transform=loader.transform,
+        seed=loader.seed,
+        device=loader.options.device,
+        output=_as_is,
+        prefetch_factor=0,
+        on_bad_sample="skip",
+        rank=0,
+        world_size=1,
+    ) as again:
+        drawn = []
+        for draw in draws:
+            again.seek(loader.epoch + draw, 0)
+            drawn.append(_take(again, len(samples), whole=False))
+        return drawn
 
 
 def _take(loader: DataLoader, samples: int, whole: bool) -> list[Sample]:

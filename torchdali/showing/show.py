@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ..batch import Padded
 from ..checks import integer
 from ..loader import DataLoader
-from .look import Look, look_at_batch, look_at_loader
-from .panels import Panels
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
+
+    from .look import Look
 
 
 def show(
@@ -58,11 +58,14 @@ def show(
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: no samples are found in the batch; `transform` or `draws` with a batch; `draws` with samples that
-            can't be read again by index; an invalid argument.
+        ValueError: no samples are found in the batch; `transform` or `draws` with a batch; `draws` with whole
+            batches that can't be read again; an invalid argument.
         TypeError: nothing can be read from `data`, or it is an iterable that can't be copied.
         BadSampleError: a sample of a loader is bad and `on_bad_sample="raise"`; those of a dataset are left out.
     """
+    from .look import look_at_batch  # here, so that `import torchdali` stays light
+    from .panels import Panels
+
     for name, value in {"samples": samples, "draws": draws, "frames": frames, "columns": columns}.items():
         if value is not None:
             integer(name, value, 1)
@@ -85,6 +88,8 @@ def show(
 
 
 def _look(data: Any, transform: Any, samples: int, draws: int, options: dict[str, Any]) -> Look:
+    from .look import look_at_loader
+
     if isinstance(data, DataLoader):
         if transform is None:
             return look_at_loader(data, samples, draws)
@@ -109,6 +114,9 @@ def _is_batch(data: Any) -> bool:
         return False
     if isinstance(data, (Mapping, Padded)) or hasattr(data, "ndim"):
         return True
+    samples = isinstance(data, list) and all(isinstance(one, (Mapping, tuple)) for one in data)
+    if samples and not any(isinstance(one, Padded) for one in data):
+        return False  # a list of samples, which is a dataset
     if isinstance(data, (list, tuple)):
         return any(hasattr(part, "ndim") or isinstance(part, (Mapping, Padded)) or _is_batch(part) for part in data)
     return False

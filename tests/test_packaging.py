@@ -1,0 +1,183 @@
+"""The wheel and the source distribution, as users install them: on their own, without the checkout."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchdali as td
+from torchdali.native.build import BUILT, compiler
+from torchdali.testing import make_image_folder
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = sorted((ROOT / "torchdali").rglob("*.py"))
+
+
+def run(*command: Any, timeout: float = 280, **options: Any) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=timeout, check=False, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both: the wheel is built from the source distribution."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the wheel; torch and the like are those of this one."""
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    outer = {Path(path).resolve() for path in sys.path if path.endswith("site-packages")}
+    (site / "outer.pth").write_text("".join(f"{path}\n" for path in sorted(outer)))
+    (wheel,) = built.glob("*.whl")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed")
+    run(*pip, "--quiet", wheel, env=without_checkout())
+    return python
+
+
+def without_checkout() -> dict[str, str]:
+    quiet = {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # of newer versions of pyright
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | quiet
+
+
+TRAIN = """
+import importlib.metadata, sys
+import torch
+import torchdali as td
+from torchdali import transforms as T
+from torchdali.native import images
+
+assert td.__file__.startswith(sys.prefix), td.__file__
+assert td.__version__ == importlib.metadata.version("torchdali")
+loader = td.DataLoader(td.ImageFolder(sys.argv[1]), batch_size=4, shuffle=True, drop_last=True, device="cpu",
+                       transform=T.Compose([T.RandomResizedCrop(16), T.Normalize([0.5] * 3, [0.25] * 3)]))
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 2))
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+losses = []
+for images_, labels in loader:
+    loss = torch.nn.functional.cross_entropy(net(images_), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print(len(losses), all(map(torch.isfinite, torch.tensor(losses))), images.kernel() is not None,
+      images.SOURCE.with_name(images.BUILT).exists())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_training_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+    data = make_image_folder(tmp_path / "data", classes=2, per_class=6)
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    out = run(installed, script, data, cwd=tmp_path, env=without_checkout())
+    compiled = str(compiler() is not None)
+    assert out.split() == ["3", "True", compiled, compiled]
+    assert run(installed.parent / "torchdali", "--version", cwd=tmp_path, env=without_checkout()) == (
+        f"torchdali {td.__version__}\n"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    code = {str(path.relative_to(ROOT)) for path in PACKAGE}
+    assert code | {"torchdali/py.typed", "torchdali/native/images.c"} <= names
+    assert {name.split("/")[0] for name in names} == {"torchdali", f"torchdali-{td.__version__}.dist-info"}
+    assert (f"torchdali/native/{BUILT}" in names) == (compiler() is not None)
+
+    with tarfile.open(source) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "recipes", "tests"} <= {path.name for path in folder.iterdir()}
+    # Without a compiler, the wheel is one of Python alone.
+    bare = {**without_checkout(), "PATH": "/nowhere", "CC": ""}
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "bare", folder, env=bare)
+    (plain,) = (tmp_path / "bare").iterdir()
+    with zipfile.ZipFile(plain) as archive:
+        assert names - set(archive.namelist()) <= {f"torchdali/native/{BUILT}"}
+    assert plain.name == f"torchdali-{td.__version__}-py3-none-any.whl"
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_types_of_the_wheel_for_pyright(installed: Path, tmp_path: Path) -> None:
+    """mypy's part is in `test_types_and_lint`."""
+    fine, wrong = tmp_path / "fine.py", tmp_path / "wrong.py"
+    fine.write_text((ROOT / "tests" / "typed_user.py").read_text())
+    wrong.write_text("import torchdali as td\nloader: int = td.DataLoader([1], batchsize=3)\n")
+    command = (sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", installed, fine, wrong)
+    done = subprocess.run(
+        [str(part) for part in command], cwd=tmp_path, env=without_checkout(), capture_output=True, text=True,
+        timeout=280, check=False,
+    )  # fmt: skip
+    found = [(Path(one["file"]).name, one["rule"]) for one in json.loads(done.stdout)["generalDiagnostics"]]
+    assert found == [("wrong.py", "reportAssignmentType"), ("wrong.py", "reportCallIssue")], done.stdout + done.stderr
+
+
+@pytest.mark.processes
+def test_the_import_is_light() -> None:
+    """Counted in modules, not in seconds: these are some 60 ms beside torch's."""
+    code = "import sys, torch; before = set(sys.modules); import torchdali; print(*sorted(set(sys.modules) - before))"
+    new = run(sys.executable, "-c", code, cwd=ROOT).split()
+    own = [name for name in new if name.partition(".")[0] == "torchdali"]
+    others = {name.partition(".")[0] for name in new} - {"torchdali"}
+    assert not others - sys.stdlib_module_names - {"numpy", "cloudpickle"}
+    assert len(own) <= 270 and len(new) - len(own) <= 12
+    assert {name for name in own if name.startswith("torchdali.showing.")} == {"torchdali.showing.show"}
+
+
+GONE = frozenset(
+    "asynchat asyncore distutils imp smtpd aifc audioop cgi cgitb chunk crypt imghdr mailcap msilib nis nntplib "
+    "ossaudiodev pipes sndhdr spwd sunau telnetlib uu xdrlib lib2to3".split()
+)
+"""Modules that Python 3.12 and 3.13 have dropped."""
+
+
+@pytest.mark.processes
+def test_the_sources_are_of_every_python() -> None:
+    """As far as one Python can tell: they parse as the oldest one's, and import nothing that newer ones dropped."""
+    for path in PACKAGE:
+        tree = ast.parse(path.read_text(), str(path), feature_version=(3, 11))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not GONE & {name.partition(".")[0] for name in names}, path
+    for target in ("py311", "py312", "py313"):
+        run(sys.executable, "-m", "ruff", "check", "--isolated", "--quiet", f"--target-version={target}",
+            "--select=E9,F63,F7,F82,W605,YTT", ROOT / "torchdali")  # fmt: skip
+
+
+def test_metadata() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert re.fullmatch(r">=3\.(\d+)", project["requires-python"])[1] == "11"  # type: ignore[index]
+    extras = set(project["optional-dependencies"])
+    asked = {name for path in PACKAGE for name in re.findall(r"torchdali\[([\w,]+)\]", path.read_text())}
+    assert {extra for names in asked for extra in names.split(",")} <= extras
+    assert importlib.metadata.version("build")
