@@ -57,20 +57,19 @@ class TrainConfig:
     kill_at_step: int | None = None  # one worker dies by SIGKILL after this step, to prove that resuming works
 
 
-def make_loader(split: str, data: DataConfig, seed: int) -> td.DataLoader:
+def make_loader(split: str, data: DataConfig, seed: int, world_size: int, device: torch.device) -> td.DataLoader:
     """Make the loader for "train" or "val". In a worker it finds out which part of each batch is its own."""
-    workers = ray.train.get_context().get_world_size()
-    if data.batch_size % workers:
-        raise ValueError(f"data.batch_size must be a multiple of {workers} (workers), got {data.batch_size}")
+    if data.batch_size % world_size:
+        raise ValueError(f"data.batch_size must be a multiple of {world_size} (workers), got {data.batch_size}")
     augment = [T.RandomResizedCrop(data.image_size, scale=data.crop_scale), T.RandomHorizontalFlip(data.flip)]
     view = augment if split == "train" else [T.Resize(data.val_resize), T.CenterCrop(data.image_size)]
     return td.DataLoader(
         td.ImageFolder(f"{data.root}/{split}"),
-        batch_size=data.batch_size // workers,
+        batch_size=data.batch_size // world_size,
         shuffle=split == "train",
         transform=T.Compose([*view, T.Normalize(mean=data.mean, std=data.std)]),
         seed=seed,
-        device=ray.train.torch.get_device(),
+        device=device,
     )
 
 
@@ -100,7 +99,8 @@ def evaluate(model: nn.Module, loader: td.DataLoader) -> float:
 def train_worker(config: dict) -> None:
     """Train in one worker; Ray calls it in each, with torch.distributed set up, and again after a worker has died."""
     data, train = config["data"], config["train"]
-    loader, val_loader = (make_loader(split, data, train.seed) for split in ("train", "val"))
+    place = ray.train.get_context().get_world_size(), ray.train.torch.get_device()
+    loader, val_loader = (make_loader(split, data, train.seed, *place) for split in ("train", "val"))
     torch.manual_seed(train.seed)  # the same first weights in every worker
     model = ray.train.torch.prepare_model(make_model(train.model, loader.dataset))
     bare = getattr(model, "module", model)  # one worker needs no DistributedDataParallel

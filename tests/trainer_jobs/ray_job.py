@@ -29,9 +29,9 @@ def main(digits: str, out: str) -> None:
     samples = Path(out, "samples")
     samples.mkdir(parents=True)
 
-    def watched(split: str, data: ray_train.DataConfig, seed: int) -> td.DataLoader:
+    def watched(split: str, *arguments: Any) -> td.DataLoader:
         """The recipe's loader, which also writes the digests of what it hands out."""
-        loader = make_loader(split, data, seed)
+        loader = make_loader(split, *arguments)
         if split == "train":
             begin = loader.__class__.__iter__
 
