@@ -142,13 +142,22 @@ PEERS = {
     "ndd-eager": "DALI, dynamic mode",
     "torchvision-decode_jpeg-2": "torch, decode_jpeg",
     "torchvision-pil-2": "torch, Pillow",
+    "torch": "torch, decode_jpeg",
+    "torch-pil": "torch, Pillow",
+    "torchdata": "torchdata",
+    "spdl": "SPDL",
+    "grain": "Grain",
+    "webdataset": "webdataset",
+    "litdata": "LitData",
+    "streaming": "MosaicML Streaming",
 }
+"""What the bars are called, by the names in the table; those that it lacks have no bar."""
 
 
 def rates() -> dict[str, float]:
     """The medians of benchmarks/README.md, images per second, by peer."""
     text = (ROOT / "benchmarks" / "README.md").read_text()
-    table = text[text.index("## Results of `compare.py`") :]
+    table = text[text.index("## Results of `compare.py`") :].partition("\n\n|")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| ([\w-]+)(?: \(.*?\))? \| (\d+) \|", table, re.MULTILINE)
     return {name: float(rate) for name, rate in rows if name in PEERS}
 

@@ -23,7 +23,15 @@ from .patience import wait_until
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    *("test_workers", "test_readers", "test_torchrun", "test_python_sources", "test_lightning", "test_iterable"),
+    *(
+        "test_docs",
+        "test_workers",
+        "test_readers",
+        "test_torchrun",
+        "test_python_sources",
+        "test_lightning",
+        "test_iterable",
+    ),
     *("test_transforms", "test_recipes", "test_sources", "test_trainer_recipes", "test_sample_source", "test_golden"),
     *("test_stream", "test_from_torchvision", "test_lifecycle", "test_migration", "test_parity", "test_transformers"),
     *("test_accelerate", "test_dcp", "test_evaluation", "test_ignite", "test_package", "test_datasets_of_others"),

@@ -225,7 +225,7 @@ def test_pictures_are_those_of_the_script(tmp_path: Path) -> None:
     names["main"]()
     for picture in sorted((ROOT / "docs" / "assets").glob("*.svg")):
         assert picture.read_text() == (tmp_path / picture.name).read_text(), picture.name
-    assert len(names["rates"]()) == len(names["PEERS"])
+    assert {"torchdali", "dali-pipeline", "ndd-eager"} < set(names["rates"]())
 
 
 # The site
