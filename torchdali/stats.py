@@ -269,6 +269,8 @@ def advise(stats: Stats, setting: Setting, ahead: bool) -> str:
         return f"the training step is the limit: {idle}the loop waits {waits:.0%} of the time for the loader"
     most = max(work, key=lambda name: work[name])
     limit, remedies = _limit(most, f"{work[most]:.0%} of the time", stats, setting, ahead)
+    if not ahead and not setting.inline:
+        remedies = ["prefetch_factor=2 (batches are made in other threads)", *remedies]
     *others, last = remedies
     helps = f"{', '.join(others)}, or {last}" if others else last
     return f"{limit}, and the loop waits {waits:.0%} of the time for the loader; what helps: {helps}"
@@ -279,11 +281,9 @@ def _limit(stage: str, time: str, stats: Stats, setting: Setting, ahead: bool) -
     cores = setting.cores
     threads = f"{setting.num_threads} thread" + ("s" if setting.num_threads != 1 else "")
     more = []
-    if not ahead and not setting.inline:
-        more = ["prefetch_factor=2 (batches are made in other threads)"]
-    elif setting.num_threads < cores:
+    if setting.num_threads < cores and (ahead or setting.inline):
         more = [f"more threads (num_threads={cores})"]
-    else:
+    elif setting.num_threads >= cores:
         threads += f" for {cores} core" + ("s" if cores != 1 else "")
     if stage == "storage" and setting.inline:
         return f"Python code is the limit: {time} in the dataset, in the loop's own thread", [
