@@ -1,7 +1,7 @@
 """Trains the same small networks through torchvision's loader and through torchdali's, over several seeds.
 
     python scripts/make_digits.py --out data/digits
-    python scripts/make_shapes.py --out data/shapes
+    python scripts/make_shapes.py --out data/shapes --train 320 --val 80
     OMP_NUM_THREADS=1 python benchmarks/accuracy.py classification segmentation detection
 
 The networks, the recipes and the numbers are those of `recipes/`; the seed gives first weights and the loader's draws.
@@ -110,28 +110,28 @@ def of_segmentation(root: Path, ours: bool, seed: int) -> float:
         scores = segmentation.forward(net, images, masks.shape[1:])
         return nn.functional.cross_entropy(scores, masks.long(), ignore_index=segmentation.OUTSIDE)
 
-    train(net, batches, 5, 0.005, loss_of)
+    train(net, batches, 4, 0.005, loss_of)
     return 100 * segmentation.evaluate(net, val, 4)
 
 
 def of_detection(root: Path, ours: bool, seed: int) -> float:
     """COCO's average precision, in percent."""
     folder = root / "shapes" / "train"
-    config = detection.DataConfig(str(root / "shapes"), 8, sizes=(88, 96, 104), max_size=160)
+    config = detection.DataConfig(str(root / "shapes"), 8, sizes=(56, 64, 72), max_size=100)
     batches, val = (detection.make_loader(split, config, seed, 1, CPU) for split in ("train", "val"))
     if not ours:
         steps = [
             v2.ToImage(), v2.RandomPhotometricDistort(),
             v2.RandomZoomOut(fill={tv_tensors.Image: (123, 117, 104), "others": 0}), v2.RandomIoUCrop(),
-            v2.RandomHorizontalFlip(), v2.RandomShortestSize([88, 96, 104], max_size=160),
+            v2.RandomHorizontalFlip(), v2.RandomShortestSize([56, 64, 72], max_size=100),
             v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True),
         ]  # fmt: skip
         plain = datasets.CocoDetection(folder / "images", folder / "instances.json", transforms=v2.Compose(steps))
         wrapped = datasets.wrap_dataset_for_transforms_v2(plain, target_keys=("boxes", "labels", "image_id"))
         batches = torchs(Filled(wrapped), 8, seed, lambda samples: tuple(zip(*samples, strict=True)))
-    model = detection.ModelConfig("small_fcos", 96, 160)
+    model = detection.ModelConfig("small_fcos", 64, 100)
     net = detection.make_model(model, 4)
-    train(net, batches, 5, 0.004, lambda x, y: sum(net(list(x), list(y)).values()))
+    train(net, batches, 4, 0.004, lambda x, y: sum(net(list(x), list(y)).values()))
     return 100 * detection.evaluate(net, val, str(root / "shapes" / "val" / "instances.json"))
 
 

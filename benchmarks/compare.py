@@ -179,14 +179,17 @@ def main() -> int:
         "batch_size": BATCH_SIZE,
         "threads": CORES,
         **machine(),
-        **asdict(ensure_photos(args.data)),
     }
+    files = args.works != "small"
+    if files:
+        settings |= asdict(ensure_photos(args.data))
     print("\n".join(f"{key}: {value}" for key, value in settings.items()), flush=True)
-    args.failed |= {f"data of {line.partition(':')[0]}": line for line in make_containers(args.data / "train")}
+    if files:
+        args.failed |= {f"data of {line.partition(':')[0]}": line for line in make_containers(args.data / "train")}
     panels, texts, rounds = [], [], {}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            limit = Limit(Path(folder), args.data)
+            limit = Limit(Path(folder), args.data) if files else None
         except (OSError, subprocess.CalledProcessError) as error:
             args.failed["limit.c"] = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
             limit = None

@@ -98,7 +98,9 @@ def _write_image(root: Path, sources: list[Any], index: int) -> None:
 # Contenders: each gives batches for ever
 
 
-def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, prefetch: int) -> Batches:
+def torchdali(
+    args: argparse.Namespace, notes: dict[str, float], engine: str, prefetch: int, stream: Any = "private"
+) -> Batches:
     """Run torchdali; a pass is so long that its beginning does not count, and `notes` holds the beginning's time."""
     import torchdali as td
     from torchdali import transforms as T
@@ -114,6 +116,7 @@ def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, pr
         drop_last=True,
         engine=engine,
         prefetch_factor=prefetch,
+        stream=stream,
         transform=T.Compose([T.RandomResizedCrop(CROP), T.RandomHorizontalFlip(), T.Normalize(mean=MEAN, std=STD)]),
     )
     for _ in loader:  # the first pass fills the caches that the second one uses
@@ -127,13 +130,15 @@ def torchdali(args: argparse.Namespace, notes: dict[str, float], engine: str, pr
             yield images, labels
 
 
-def dali_pipeline(args: argparse.Namespace, _: dict[str, float], region: bool, load: float | None) -> Batches:
+def dali_pipeline(
+    args: argparse.Namespace, _: dict[str, float], region: bool, load: float | None, affine: bool = True
+) -> Batches:
     """Run DALI's pipeline mode with the dynamic executor: decode whole images and crop, or decode the crop only."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
     gpu = args.device == "cuda"
-    options: dict[str, Any] = {"device": "mixed" if gpu else "cpu"}
+    options: dict[str, Any] = {"device": "mixed", "affine": affine} if gpu else {"device": "cpu"}
     if load is not None and gpu:
         options["hw_decoder_load"] = load
 
@@ -206,13 +211,19 @@ CONTENDERS: dict[str, Callable[..., Batches]] = {
     "dali-pipeline-roi": partial(dali_pipeline, region=True, load=None),
     "ndd-eager": ndd_eager,
 }
+SWEPT: dict[str, Callable[..., Batches]] = {
+    "torchdali-pipeline-p4": partial(torchdali, engine="pipeline", prefetch=4),
+    "torchdali-current": partial(torchdali, engine="pipeline", prefetch=2, stream="current"),
+    "dali-pipeline-free": partial(dali_pipeline, region=False, load=None, affine=False),
+}
+"""Those that run only where they are named."""
 STEPPING = ("torchdali-auto", "torchdali-eager", BASELINE)  # these are also measured beside a training step
 
 
 def contender(name: str) -> Callable[..., Batches]:
     """Find a contender by its name; `dali-pipeline@0.5` is DALI's pipeline with that `hw_decoder_load`."""
     base, _, load = name.partition("@")
-    return partial(dali_pipeline, region=base.endswith("roi"), load=float(load)) if load else CONTENDERS[base]
+    return partial(dali_pipeline, region=base.endswith("roi"), load=float(load)) if load else (CONTENDERS | SWEPT)[base]
 
 
 # A contender's process
@@ -483,7 +494,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=data, help="the folder of images; made if it is missing")
     parser.add_argument("--images", type=int, default=2048)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"of: {', '.join(CONTENDERS)}")
+    parser.add_argument("--contenders", default=",".join(CONTENDERS), help=f"of: {', '.join((*CONTENDERS, *SWEPT))}")
     parser.add_argument("--hw-loads", default="", help="also DALI's pipeline with these values of hw_decoder_load")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="the least duration of each measurement")
@@ -493,8 +504,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--root", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if unknown := set(args.contenders.split(",")) - set(CONTENDERS):
-        parser.error(f"--contenders must be of {', '.join(CONTENDERS)}, got {', '.join(sorted(unknown))}")
+    if unknown := set(args.contenders.split(",")) - {*CONTENDERS, *SWEPT}:
+        parser.error(f"--contenders must be of {', '.join((*CONTENDERS, *SWEPT))}, got {', '.join(sorted(unknown))}")
     return args
 
 

@@ -168,7 +168,7 @@ def test_files_that_only_pillow_opens(tmp_path, engine):
     loader = td.DataLoader(dataset, 5, device="cpu", engine=engine)
     for images, paths in loader:
         for image, size, path in zip(images.data, images.sizes.tolist(), paths, strict=True):
-            expected = td.datasets.base._look("encoded", np.fromfile(path, np.uint8))
+            expected = td.datasets.base._look(td.kinds.ENCODED, np.fromfile(path, np.uint8))
             got = image[:, : size[0], : size[1]]
             assert got.shape == expected.shape
             # libjpeg-turbo here and there; DALI's and Pillow's may differ in chroma upsampling by a level.

@@ -288,7 +288,7 @@ def test_an_error_has_its_place_and_the_stream_goes_on(num_workers):
         notes = " ".join(caught.value.__notes__)
         assert "sample 9" in notes and (not num_workers or ("__next__" in notes and "worker 0" in notes))
         assert one.state_dict()["samples_seen"] == 8
-        assert numbers(batches)[0] == [10, 11, 12, 13]
+        assert numbers(batches)[0] == [8, 10, 11, 12]  # the sample before it is not lost
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -413,14 +413,21 @@ def test_the_state_of_a_dataset_that_shares_itself_among_ranks_is_its_ranks_own(
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_error_at_another_ranks_sample_costs_no_batch(num_workers):
-    """Sample 9 is rank 1's; rank 0 passes it after its batch: it gets the batch, and the error with the next one."""
-    with loader(td.IterableSource(S.Itself("raise")), num_workers, batch_size=5, rank=0, world_size=2) as one:
-        batches = iter(one)
+def test_an_error_is_the_ranks_whose_sample_it_would_have_been(num_workers):
+    """Sample 9 is rank 1's: rank 0 passes it over, and the lost sample takes no rank's turn."""
+    first, second = (
+        loader(td.IterableSource(S.Itself("raise")), num_workers, batch_size=5, rank=rank, world_size=2)
+        for rank in range(2)
+    )
+    with first, second:
+        batches = iter(first)
         assert numbers([next(batches)]) == [[0, 2, 4, 6, 8]]
+        assert next(batches)[:3].tolist() == [11, 13, 15]
+        batches = iter(second)
         with pytest.raises(LookupError, match="sample 9 is lost"):
             next(batches)
-        assert next(batches)[:3].tolist() == [11, 13, 15]  # the lost sample takes no rank's turn
+        assert numbers([next(batches)]) == [[1, 3, 5, 7, 10]]
+        assert next(batches)[:3].tolist() == [12, 14, 16]
 
 
 # Datasets as people write them

@@ -21,6 +21,7 @@ from torchdali import transforms as T
 from torchdali.commands.data import dataset_of
 from torchdali.commands.main import main
 from torchdali.commands.recipe import loader_of
+from torchdali.formats.packed import ShardWriter
 from torchdali.testing import make_image_folder, truncate_file
 
 from .reader_files import image_file, mxnet_case, tfrecord_case
@@ -226,3 +227,27 @@ def test_pack(folder, own_folder, tmp_path, capsys):
     assert "pixels such as 256 or 256x320" in refused(capsys, "pack", folder, target, "--resize", "0x3")
     assert "DST" in refused(capsys, "pack", folder)
     shutil.rmtree(target)
+
+
+def test_a_pack_that_was_interrupted_goes_on(folder, tmp_path, capsys, monkeypatch):
+    """After its last whole shard."""
+    target = tmp_path / "pack"
+    argv = ["pack", str(folder), str(target), "--resize", "300x300", "--shard-mib", "1"]
+    finish = ShardWriter.finish
+
+    def interrupted(self: ShardWriter, *arguments: Any) -> Any:
+        if self._number == 1:
+            raise KeyboardInterrupt
+        return finish(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardWriter, "finish", interrupted)
+        assert main(argv) == 130
+    assert capsys.readouterr().err.endswith("torchdali: interrupted\n")
+    first = target / "shard-00000.0-image.npy"
+    written = first.stat().st_mtime_ns
+    assert "is not finished" in refused(capsys, "preview", target, "--out", tmp_path / "a.png")
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert "22 samples" in out and "16/22" in err and first.stat().st_mtime_ns == written
+    td.Packed(target).verify()

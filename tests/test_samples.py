@@ -207,6 +207,7 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
     "OrderedDict": lambda i: OrderedDict(b=i, a=2),
     "another Mapping": lambda i: Own({"x": i}),
     "defaultdict": lambda i: defaultdict(int, x=i),
+    "another Sequence": lambda i: {"v": range(i, i + 2)},
 }
 
 
@@ -223,7 +224,6 @@ ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
     "a list of strings": (lambda i: {"v": ["a", f"{i}"]}, {"v": [["a", f"{i}"] for i in range(3)]}),
     "a list of dicts": (lambda i: {"v": [{"a": i}]}, {"v": [[{"a": i}] for i in range(3)]}),
     "lists of several lengths": (lambda i: {"v": [0] * i}, {"v": [[0] * i for i in range(3)]}),
-    "another Sequence": (lambda i: {"v": range(i, 2)}, {"v": [range(i, 2) for i in range(3)]}),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -292,8 +293,102 @@ def test_an_iterables_errors_of_its_own_reach_the_caller() -> None:
     source = td.IterableSource(Failing(), kinds={"image": "encoded"})
     iterator = iter(td.DataLoader(source, 2, device="cpu", transform=T.RandomCrop(8), on_bad_sample="skip"))
     assert len(next(iterator)["number"]) == 2
-    with pytest.raises(OSError, match="the stream is gone"):
+    with pytest.raises(OSError, match="the stream is gone") as caught:
         next(iterator)
+    assert "a generator ends with its first error" in caught.value.__notes__[0]
+
+
+class Lines:
+    """Numbers from a reader that goes on after an error: items 3, 4 and 9 of fourteen can't be read."""
+
+    def __init__(self) -> None:
+        self.item = -1
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self.item += 1
+        if self.item in (3, 4, 9):
+            raise ValueError(f"line {self.item} is broken")
+        if self.item == 14:
+            raise StopIteration
+        return self.item
+
+
+class Readers(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return Lines()
+
+
+class StatefulLines(Lines):
+    def state_dict(self) -> dict[str, int]:
+        return {"item": self.item}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.item = state["item"]
+
+
+class StatefulReaders(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return StatefulLines()
+
+
+def collected(iterator: Iterator[Any]) -> list[Any]:
+    """The batches, and the errors in their places."""
+    found: list[Any] = []
+    while True:
+        try:
+            found.append(next(iterator).tolist())
+        except StopIteration:
+            return found
+        except ValueError as error:
+            found.append(str(error))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterable_skips_items_that_can_not_be_read(num_workers: int) -> None:
+    found = {0: [[0, 1, 2, 5], [6, 7, 8, 10], [11, 12, 13]], 2: [[0, 2, 6, 8], [1, 5, 7, 10], [11, 13], [12]]}
+    options = dict(device="cpu", num_workers=num_workers, on_bad_sample="skip")
+    with td.DataLoader(Readers(), 4, **options) as loader:
+        assert collected(iter(loader)) == found[num_workers]
+        # Each is one worker's, the one that would have had it.
+        assert sorted(bad[:4] for bad in loader.bad_samples) == [
+            (item, None, "read", f"line {item} is broken") for item in (3, 4, 9)
+        ]
+    with td.DataLoader(Readers(), 4, max_bad_samples=2, **options) as loader:
+        with pytest.raises(td.TooManyBadSamplesError, match=r"has met 3 bad samples.*\n.*line 3 is broken"):
+            list(loader)
+    for dataset in (Readers(), StatefulReaders()):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*samples are iterated again", RuntimeWarning)
+            assert_resumes_exactly(lambda dataset=dataset: td.DataLoader(dataset, 4, **options))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_iterables_error_loses_no_sample(num_workers: int) -> None:
+    """It comes once, in its worker's turn; the samples that were read before it are in the next batch."""
+    with td.DataLoader(Readers(), 4, device="cpu", num_workers=num_workers) as loader:
+        found = collected(iter(loader))
+    broken = [f"line {item} is broken" for item in (3, 4, 9)]
+    if not num_workers:
+        assert found == [broken[0], broken[1], [0, 1, 2, 5], broken[2], [6, 7, 8, 10], [11, 12, 13]]
+    assert sorted(one for one in found if isinstance(one, str)) == broken
+    assert sorted(itertools.chain(*(one for one in found if isinstance(one, list)))) == [
+        item for item in range(14) if item not in (3, 4, 9)
+    ]
+
+
+def test_an_iterable_that_fails_for_ever_is_an_error() -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[int]:
+            return self
+
+        def __next__(self) -> int:
+            raise ValueError("no line can be read")
+
+    with pytest.raises(ValueError, match="no line can be read"):
+        next(iter(td.DataLoader(td.IterableSource(Broken()), 4, device="cpu", on_bad_sample="skip")))
 
 
 def test_what_iterables_can_not_do() -> None:

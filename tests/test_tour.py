@@ -36,7 +36,7 @@ def text_of(cell: Any) -> str:
 def test_the_tour_runs_and_a_cell_that_was_interrupted_runs_again() -> None:
     notebook = read()
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(TOUR.parent)}})
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     (training,) = (k for k, cell in enumerate(notebook.cells) if "loss.backward()" in cell.source)
     with client.setup_kernel(env=environment):
         for number, cell in enumerate(notebook.cells):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .batch import Columns, join
+from .batch import BadSample, Columns, join
 from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
@@ -78,11 +78,18 @@ class Lent(dict[str, Any]):
     Attributes:
         release: gives back the memory of their arrays.
         snapshot: where their source stands after them, if a position can't say it.
+        bad: samples that the source left out.
     """
 
-    def __init__(self, columns: Columns, release: Callable[[], None] | None = None, snapshot: Any = None) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        release: Callable[[], None] | None = None,
+        snapshot: Any = None,
+        bad: Sequence[BadSample] = (),
+    ) -> None:
         super().__init__(columns)
-        self.release, self.snapshot = release, snapshot
+        self.release, self.snapshot, self.bad = release, snapshot, bad
 
 
 class Failed(NamedTuple):

@@ -123,7 +123,8 @@ class Stats:
         if not self.batches:
             return f"DataLoader.stats: {self.advice}"
         lines = [
-            f"DataLoader.stats: {self.batches:,} batches, {self.samples:,} samples, {self.passes:,} passes in "
+            f"DataLoader.stats: {self.batches:,} batches, {self.samples:,} samples, "
+            f"{self.passes:,} pass{'es' if self.passes != 1 else ''} in "
             f"{self.seconds:.1f} s; {self.samples_per_second:,.0f} samples/s after first batches",
             f"{'':36}ms per batch   of the time",
         ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import os
 import statistics
 import time
@@ -39,6 +40,7 @@ from .terminal import note, say, say_json, table
 
 SUMMARY = "measure this data, this transform, this machine"
 ROUNDS = 3  # of each side of a comparison, in turns
+WARM, LEAST = 3, 8  # batches before the clock starts, and at least while it runs
 TRANSFORMS: dict[str, Callable[[int], Any]] = {
     "train": presets.imagenet_train,
     "eval": lambda size: presets.imagenet_eval(size, resize=round(size / 0.875)),
@@ -75,7 +77,7 @@ class Run:
 
     Attributes:
         threads, batch_size: of the loader; `threads` is its number of workers, where it has some.
-        samples_per_second: after the first batch.
+        samples_per_second: without the first batches.
         limit: the stage that took most of its thread's time, and how much of it.
         stats: the loader's.
     """
@@ -205,26 +207,26 @@ def _batches(loader: DataLoader) -> Iterator[int]:
 
 
 def rate_of(counts: Iterator[int], seconds: float) -> float:
-    """Give the samples per second after the first batch.
+    """Give the samples per second, without the first batches, while which others are made ahead.
 
     Args:
-        counts: the samples so far, after each batch.
-        seconds: it is measured at least so long, unless they end.
+        counts: the samples so far, after each batch; pass after pass.
+        seconds: it is measured so long, and for some batches; at most ten times as long.
 
     Raises:
         ValueError: there is no batch.
     """
     with closing(counts):  # type: ignore[type-var]
-        first = next(counts, None)
-        if first is None:
+        warm = list(itertools.islice(counts, WARM))
+        if not warm:
             raise ValueError("there is no batch to measure")
-        last, begin = first, time.perf_counter()
-        for count in counts:
-            last = count
-            if time.perf_counter() - begin > seconds:
+        first = last = warm[-1]
+        begin, spent = time.perf_counter(), 0.0
+        for number, count in enumerate(counts, 1):
+            last, spent = count, time.perf_counter() - begin
+            if (spent > seconds and number >= LEAST) or spent > 10 * seconds:
                 break
-        spent = time.perf_counter() - begin
-    return (last - first) / spent if last > first else first / max(spent, 1e-9)
+    return (last - first) / spent
 
 
 def _compared(

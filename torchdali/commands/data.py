@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ EXPECTED = (
 )
 FRAMES = 16  # of a clip, where nothing is told
 SPLITS = ("train", "training")
+_SHARD = re.compile(r"shard-\d{5}\.\d+-.+\.npy(\.part)?")  # of a pack
 
 
 def dataset_of(path: str, index_dir: str | None = None) -> MapDataset:
@@ -64,8 +66,8 @@ def dataset_of(path: str, index_dir: str | None = None) -> MapDataset:
 def _of_folder(path: str) -> MapDataset | None:
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     folders = [name for name in names if os.path.isdir(os.path.join(path, name))]
-    if INDEX in names:
-        return Packed(path)
+    if INDEX in names or any(_SHARD.fullmatch(name) for name in names):
+        return Packed(path)  # it says so where the pack is not finished
     if "images" in folders and "instances.json" in names:
         return CocoDataset(os.path.join(path, "images"), os.path.join(path, "instances.json"), masks=True)
     if "images" in folders and "masks" in folders:

@@ -13,25 +13,28 @@ from ..transforms.base import Params, Transform, in_batches
 from ..transforms.sound import is_sound
 
 
-def on_device(values: Column | torch.Tensor, device: torch.device) -> Images:
+def on_device(values: Column | torch.Tensor, device: torch.device, steps: bool = True) -> Images:
     """Copy images [H, W, C], or clips [F, H, W, C], into memory of torch's on a GPU, with their channels first.
 
     Args:
         values: arrays, or tensors: on a GPU they may be DALI's memory, which ends with its session.
         device: the GPU.
+        steps: some follow, which are fastest on planes: the channels come first in memory too.
     """
+
+    def there(value: torch.Tensor) -> torch.Tensor:
+        moved = value.to(device, non_blocking=True).movedim(-1, -3)
+        ours = not value.is_cuda  # else it may be DALI's memory
+        return moved if ours and not steps else moved.clone(memory_format=torch.contiguous_format)
+
     if not isinstance(values, torch.Tensor):
         tensors = [
             value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value)) for value in values
         ]
         if len({tensor.shape for tensor in tensors}) > 1:
-            return [_channels_first(tensor.to(device, non_blocking=True)) for tensor in tensors]
+            return [there(tensor) for tensor in tensors]
         values = torch.stack(tensors)
-    return _channels_first(values.to(device, non_blocking=True))
-
-
-def _channels_first(values: torch.Tensor) -> torch.Tensor:
-    return values.movedim(-1, -3).clone(memory_format=torch.contiguous_format)
+    return there(values)
 
 
 def in_torch(images: Images, steps: Sequence[tuple[Transform, Params]]) -> Images:

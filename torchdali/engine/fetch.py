@@ -89,6 +89,7 @@ class Fetcher:
         work.read = columns
         if isinstance(columns, Lent):
             work.release, work.snapshot = columns.release, columns.snapshot
+            work.bad += columns.bad
         self.enter(work, columns)
 
     def enter(self, work: Work, columns: Columns) -> None:

@@ -147,7 +147,9 @@ class Finisher:
                 check_decoded(plan, name, output.shapes())
             if output is None:
                 column = work.columns[name]
-                images = on_device(plan.frames(column) if isinstance(column[0], torch.Tensor) else column, self._device)
+                column = plan.frames(column) if isinstance(column[0], torch.Tensor) else column
+                some = chain is not plan or chain.split < len(chain)
+                images = on_device(column, self._device, steps=some)
             else:
                 images = on_device(output.tensors(), self._device)
             if chain is not plan and source == name:

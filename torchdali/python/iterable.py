@@ -43,6 +43,10 @@ class IterableSource(PythonSource):
     The end of an iterable is not known before it comes: with several ranks, the first ones may have one batch more than
     the others, but not with drop_last=True.
 
+    Where the iterator raises, the error reaches the caller once, and the samples before it come in the next batch.
+    With on_bad_sample="skip" the item is left out, and noted in `loader.bad_samples` under its number in its worker's
+    iteration.  A generator ends with its first error, so it can't be iterated further.
+
     Before each sample, the generators of Python, numpy and torch are seeded by (seed, epoch, number of samples taken).
 
     Args:
@@ -109,7 +113,7 @@ class IterableSource(PythonSource):
         The first loader also gets the pass that was begun here to describe the first sample.
         """
         bound = super().bind(options)
-        bound._batch_size = options.samples
+        bound._batch_size, bound.skips = options.samples, options.on_bad_sample == "skip"
         self._job = self._pools = None
         return bound
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from ..batch import Columns
-from ..errors import StateMismatchError, let_through
+from ..errors import StateMismatchError, first_line, let_through
 from ..listeners import own_epoch
 from ..workers import Answer
 from ..workers.info import worker_info
 from .collating import WHOLE, Collating
 from .digest import digest_of
-from .iterable_requests import DESCRIBED, IterableDescribe, IterableNote, IterablePass, IterableRead
+from .iterable_requests import DESCRIBED, BadItem, IterableDescribe, IterableNote, IterablePass, IterableRead
 from .own_state import all_integers, has_state, integers, load, same
 from .sample import Description, Structure, common_lists
 from .snapshot import Carried, Standing
@@ -24,7 +24,7 @@ from .taking import NOTHING, Taking
 from .whole_batches import rows_of
 
 _LAST = 16  # samples whose digest verifies a replay
-_MOST_FAILURES = 1000  # errors of samples in a replay: an iterator may raise for ever
+_MOST_FAILURES = 1000  # errors in a row, or in a replay: an iterator may raise for ever
 
 
 class IterableJob:
@@ -54,6 +54,9 @@ class IterableJob:
         self._open = False  # it was begun, and has not ended
         self._ended = False
         self._failed: Exception | None = None  # raised after the batch that was given last
+        self._rows: list[Any] = []  # of the next batch, which an error came before
+        self._last: deque[Any] = deque(maxlen=_LAST)  # samples that were taken since the batch that was given last
+        self._bad: list[BadItem] = []  # that were left out since then
         self._begun = Standing()  # where the part began
         self._initial: Any = NOTHING  # the dataset's state before anything
         self._origin: Any = NOTHING  # and before this pass
@@ -124,13 +127,11 @@ class IterableJob:
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise failed
-        structure = request.description.structure
-        rows: list[Any] = []
-        last: deque[Any] = deque(maxlen=_LAST)
+        structure, rows, last = request.description.structure, self._rows, self._last
         while len(rows) < request.batch_size and not self._ended:
             progress(self._taking.taken)
             try:
-                sample = self._taking.next()
+                sample = self._next(request.skip)
             except StopIteration:
                 self._ended = True  # whatever its next answer would be
             else:
@@ -138,10 +139,44 @@ class IterableJob:
                 if self._taking.mine() and not self._begun.passed(self._taking.taken - 1):
                     rows += self._values(structure, sample)
         columns = self._columns(structure, rows)
-        uneven = self._ended or self._pass_others(progress, last)
+        uneven = self._ended or self._pass_others(request.skip, progress, last)
         self._ended = uneven
         self._open = not self._ended
-        return Answer(columns, IterableNote(self._standing(last), bool(self._taking.asked), uneven))
+        note = IterableNote(self._standing(last), bool(self._taking.asked), uneven, self._bad)
+        self._clear()
+        return Answer(columns, note)
+
+    def _clear(self) -> None:
+        """Forget what belongs to the batch that was given last."""
+        self._rows, self._last, self._bad = [], deque(maxlen=_LAST), []
+
+    def _next(self, skip: bool) -> Any:
+        """Take the next sample, and pass over items that fail where they are another's, or are left out.
+
+        Raises:
+            StopIteration: there is none.
+            Exception: of the user's code.
+        """
+        for left in reversed(range(_MOST_FAILURES)):
+            try:
+                return self._taking.next()
+            except StopIteration:
+                raise
+            except Exception as error:
+                let_through(error)
+                ended = isinstance(self._taking.iterator, Generator)
+                if ended and skip:
+                    error.add_note(
+                        "torchdali: a generator ends with its first error, so on_bad_sample='skip' can't go on after "
+                        "it: catch the error in the generator, or write a class with __iter__ and __next__"
+                    )
+                mine = self._taking.next_is_mine()
+                if ended or not left or (mine and not skip):
+                    raise
+                if mine:
+                    number = self._taking.taken + self._taking.failed - 1
+                    self._bad.append(BadItem(number, first_line(error)))
+        raise AssertionError("the last try returns or raises")
 
     def _values(self, structure: Structure, sample: Any) -> list[Any]:
         """The values of a sample; of a whole batch, those of each of its samples."""
@@ -196,7 +231,7 @@ class IterableJob:
             carried=carried,
         )
 
-    def _pass_others(self, progress: Callable[[int], None], last: deque[Any]) -> bool:
+    def _pass_others(self, skip: bool, progress: Callable[[int], None], last: deque[Any]) -> bool:
         """Go on to where each rank and worker has had as many samples, so that all ranks have the same state.
 
         Returns:
@@ -206,7 +241,7 @@ class IterableJob:
         try:
             while self._taking.taken % sharers:
                 progress(self._taking.taken)
-                last.append(self._taking.next())
+                last.append(self._next(skip))
         except StopIteration:
             return True
         except Exception as error:  # it belongs to the next batch: this one is whole
@@ -224,6 +259,7 @@ class IterableJob:
             self._meet()
         self._part, self._untouched = part, False
         self._ended, self._failed, self._begun = False, None, begin
+        self._clear()
         try:
             self._restore_counts(begin, fresh)
             self._before = all_integers(self.dataset)

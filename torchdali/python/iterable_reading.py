@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 
-from ..batch import Columns
+from ..batch import BadSample, Columns
 from ..errors import StateMismatchError
 from ..order import Rows
 from ..source import Failed, Lent, Pass, Reading
@@ -42,6 +42,7 @@ class IterableReading(Reading):
         begin = begin_of(pass_.start, self._count, self._rank)
         self._turn, self._workers = begin.turn, list(begin.workers)
         self._given = 0  # batches
+        self._bad: list[BadSample] = []  # left out since the batch that was given last
         # A short batch comes where a worker ends, and the others go on: the samples do not tell the steps any more.
         self._short = begin.steps is not None
         self._steps = begin.steps or pass_.start.samples_seen // pass_.batch_size
@@ -95,7 +96,7 @@ class IterableReading(Reading):
     def _request(self, worker: int) -> IterableRead:
         pass_ = self._pass
         part = IterablePass(pass_.seed, pass_.key, worker, self._count, *pass_.shard, self._number)
-        return IterableRead(part, pass_.batch_size, self._workers[worker], self._source.description)
+        return IterableRead(part, pass_.batch_size, self._workers[worker], self._source.description, self._source.skips)
 
     def _turns(self) -> Iterator[int]:
         """Give the workers in turn, and pass over those that have ended."""
@@ -114,6 +115,7 @@ class IterableReading(Reading):
                 "if it knows of ranks too, write shard='none'"
             )
         self._workers[worker] = note.standing
+        self._bad += [BadSample(number, None, "read", reason, None) for number, reason in note.bad]
         # The ranks after this one may have had a sample less: all of them drop such a batch, or none.
         if note.uneven and self._pass.drop_last and ranks > 1 and self._shard != "none":
             return {}
@@ -133,7 +135,8 @@ class IterableReading(Reading):
             )
         steps = self._steps if self._short else None
         snapshot = Snapshot((worker + 1) % self._count, tuple(self._workers), self._rank, steps)
-        return Lent(columns, release, snapshot)
+        bad, self._bad = self._bad, []
+        return Lent(columns, release, snapshot, bad)
 
     def _from_workers(self, rows: Iterable[Rows], pool: WorkerPool) -> Iterator[Columns | Failed | Exception]:
         asked = iter(rows)

@@ -58,12 +58,26 @@ class IterableRead(NamedTuple):
         batch_size: the number of samples.
         begin: where the part begins, if it has not begun.
         description: the description that the samples must have.
+        skip: items whose code raises are left out.
     """
 
     part: IterablePass
     batch_size: int
     begin: Standing
     description: Description
+    skip: bool
+
+
+class BadItem(NamedTuple):
+    """An item of an iterable, whose code raised.
+
+    Attributes:
+        number: of the item in its worker's iteration, counted from 0, since the pass began or was resumed.
+        reason: the error in one line.
+    """
+
+    number: int
+    reason: str
 
 
 class IterableNote(NamedTuple):
@@ -73,8 +87,10 @@ class IterableNote(NamedTuple):
         standing: where this worker stands after the batch.
         asked: the dataset asked which worker this is.
         uneven: it ended, and others who share it may have had fewer samples.
+        bad: the items that were left out.
     """
 
     standing: Standing
     asked: bool
     uneven: bool
+    bad: list[BadItem]

@@ -42,6 +42,7 @@ class PythonSource(Source):
 
     described = False
     collates = True  # its job can call a `collate_fn`
+    skips = False  # its items whose code raises are left out
     collating: Collating | None = None
     num_samples: int | None = None  # of an epoch on each rank, where an endless source knows it
 
@@ -104,7 +105,7 @@ class PythonSource(Source):
         if self.endless and options.on_bad_sample == "substitute":
             raise ValueError(
                 f"{type(self).__name__} has no other sample to take by its index: write on_bad_sample='skip', which "
-                "leaves out what can't be decoded or transformed, or let the code that makes the samples choose"
+                "leaves out what can't be made, decoded or transformed, or let the code that makes the samples choose"
             )
         bound = copy.copy(self)
         bound._warned = set()

@@ -36,6 +36,7 @@ class Taking:
         iterator: the iterable's.
         waiting: samples that were drawn from it, and not taken yet.
         drawn, taken: the samples of the epoch that were drawn, and taken.
+        failed: the items in whose places errors were taken, since the pass began or was resumed.
         asked: the dataset asked which worker this is; None: it may still.
         set_up: worker_init_fn did.
     """
@@ -45,14 +46,14 @@ class Taking:
         self.part: IterablePass | None = None
         self.iterator: Iterator[Any] = iter(())
         self.waiting: deque[Any] = deque()
-        self.drawn = self.taken = 0
+        self.drawn = self.taken = self.failed = 0
         self.asked: bool | None = None
         self.set_up = False
 
     def restart(self, taken: int, asked: bool | None) -> None:
         """Begin at a number of samples, before `iter`."""
         self.waiting.clear()
-        self.drawn = self.taken = taken
+        self.drawn, self.taken, self.failed = taken, taken, 0
         self.asked = True if self.set_up else asked
 
     def peek(self, progress: Callable[[int], None]) -> Any:
@@ -83,6 +84,7 @@ class Taking:
         """
         sample = self.waiting.popleft() if self.waiting else self.draw()
         if isinstance(sample, Raised):
+            self.failed += 1
             raise sample.error
         if sample is NOTHING:
             raise StopIteration
@@ -144,5 +146,12 @@ class Taking:
 
     def mine(self) -> bool:
         """Whether the sample that was taken last is for this worker and this rank."""
+        return self._is_mine(self.taken - 1)
+
+    def next_is_mine(self) -> bool:
+        """Whether the next sample is; an item that fails is its who would have had it."""
+        return self._is_mine(self.taken)
+
+    def _is_mine(self, place: int) -> bool:
         sharers, number = self.share()
-        return (self.taken - 1) % sharers == number
+        return place % sharers == number

@@ -337,7 +337,8 @@ class Reader(Standalone):
 
     @never_raises
     def __repr__(self) -> str:
-        return f"{self.name}({self._where()}, fields={self.fields}, shuffle={self.shuffle!r})"
+        order = f", shuffle={self.shuffle!r}" if self.shuffle else ""
+        return f"{self.name}({self._where()}, fields={self.fields}{order})"
 
 
 def _fits(output: Output, told: Kind | None) -> bool:
