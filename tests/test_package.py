@@ -24,7 +24,7 @@ GROUPS = {
     "values": "errors checks summary progress kinds ragged containers batch columns fields fingerprint signature",
     "randomness": "rand permutation seeding",
     "placement": "cgroup distributed agreement storage paths",
-    "order": "state order batches ids foreign ahead drawn",
+    "order": "state order batches ids torch_samplers ahead drawn",
     "DALI and Pillow": "_dali pillow",
     "source": "clock batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.* schema",

@@ -11,11 +11,11 @@ import numpy as np
 
 from .batches import BatchEpoch
 from .distributed import Shard
-from .foreign import own_generators, seed_draw, tell_epoch
 from .ids import Taken, keys_of, read, read_batch
 from .order import UNKNOWN, Batching, Cut, Epoch, Indices, Order, Rows
 from .seeding import get_states, preserved, restore_states
 from .state import Position
+from .torch_samplers import own_generators, seed_draw, tell_epoch
 
 KEPT = 1 << 16  # indices that an order without a length keeps, of those that are handed over
 

@@ -13,11 +13,11 @@ from . import ids
 from .ahead import DrawnAhead
 from .batches import BatchEpoch
 from .distributed import Shard
-from .foreign import check_unsharded, own_generators, seed_draw, tell_epoch
 from .ids import Taken
 from .order import Batching, Epoch, Indices, Order, Rows
 from .seeding import preserved
 from .state import Position
+from .torch_samplers import check_unsharded, own_generators, seed_draw, tell_epoch
 
 
 class Batches(NamedTuple):

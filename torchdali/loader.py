@@ -110,7 +110,6 @@ class DataLoader(TakenByFabric):
             such as "mask" or "boxes".  It overrides what the dataset says and what its samples show.
         with_state: with output="dict", each batch holds under "loader_state" the loader's state after it, for code
             that takes batches ahead of the training loop.
-
         stream: the CUDA stream on which the loader works: "private", one of its own; "current", the one that is current
             where a pass begins (DALI's `set_current_stream`); or a `torch.cuda.Stream` of the loader's GPU.  Batches
             may be used at once on any stream.  On a stream of yours each batch waits, on the host, for all that you
