@@ -100,6 +100,10 @@ def test_exports_are_sorted_and_there():
         }
         assert public <= set(module.__all__)
         assert all(getattr(module, key).__doc__ for key in module.__all__)
+    assert {*torchdali._HOMES, "kinds", "readers", "transforms"} == set(torchdali.__all__) < set(dir(torchdali))
+    assert torchdali.datasets.ImageFolder is torchdali.ImageFolder
+    with pytest.raises(AttributeError, match="module 'torchdali' has no attribute 'Dataloader'"):
+        torchdali.Dataloader  # noqa: B018
 
 
 def test_the_changelog_knows_the_version():

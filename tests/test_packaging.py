@@ -67,8 +67,10 @@ import importlib.metadata, sys
 import torch
 before = set(sys.modules)
 import torchdali as td
-new = set(sys.modules) - before
+light = sorted(set(sys.modules) - before)
 from torchdali import transforms as T
+td.DataLoader
+new = set(sys.modules) - before
 from torchdali.native import images
 
 assert td.__file__.startswith(sys.prefix), td.__file__
@@ -85,7 +87,8 @@ for images_, labels in loader:
     optimizer.step()
     losses.append(loss.item())
 import json
-facts = {"steps": len(losses), "finite": bool(torch.tensor(losses).isfinite().all()), "new": sorted(new)}
+facts = {"steps": len(losses), "finite": bool(torch.tensor(losses).isfinite().all()), "new": sorted(new),
+         "light": light}
 facts["kernel"] = [images.kernel() is not None, images.SOURCE.with_name(images.BUILT).exists()]
 print(json.dumps(facts))
 """
@@ -100,12 +103,13 @@ def test_a_training_with_the_wheel(installed: Path, tmp_path: Path) -> None:
     out = run(installed, script, data, cwd=tmp_path, env=without_checkout())
     facts = json.loads(out)
     assert facts["steps"] == 3 and facts["finite"] and facts["kernel"] == [compiler() is not None] * 2
-    # The import is light: counted in modules, not in seconds.  These are some 60 ms beside torch's.
+    # Counted in modules, not in seconds: the import costs nothing, and a loader's modules about 0.2 s beside torch's.
+    assert facts["light"] == ["torchdali"]
     own = {name for name in facts["new"] if name.partition(".")[0] == "torchdali"}
     others = {name.partition(".")[0] for name in facts["new"]} - {"torchdali"}
     assert not others - sys.stdlib_module_names - {"numpy", "cloudpickle"}
     assert len(own) <= 280 and len(facts["new"]) - len(own) <= 12
-    assert {name for name in own if name.startswith("torchdali.showing.")} == {"torchdali.showing.show"}
+    assert not any(name.startswith("torchdali.showing") for name in own)
     assert run(installed.parent / "torchdali", "--version", cwd=tmp_path, env=without_checkout()) == (
         f"torchdali {td.__version__}\n"
     )

@@ -1,5 +1,5 @@
 """Pictures of what a network will see."""
 
-from .show import show
+from .figure import show
 
 __all__ = ["show"]
