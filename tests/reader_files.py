@@ -213,7 +213,7 @@ def nemo_case(root: Path) -> Case:
         soundfile.write(root / f"{i:03d}.wav", audio, 8000, subtype="PCM_16")
         stored, _ = soundfile.read(root / f"{i:03d}.wav", dtype="float32")
         lines.append({"audio_filepath": str(root / f"{i:03d}.wav"), "duration": len(audio) / 8000, "text": f"wört {i}"})
-        samples.append((stored, 8000, f"wört {i}"))
+        samples.append((stored[None], 8000, f"wört {i}"))
     (root / "manifest.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Case(lambda **kw: readers.NemoAsr(manifest_filepaths=[root / "manifest.json"], **kw), samples, full=True)
 

@@ -88,7 +88,8 @@ def rows(batch) -> list[tuple]:
             )
         else:
             columns.append([row.numpy() if isinstance(row, torch.Tensor) else row for row in value])
-    columns[0] = [sound[0] if len(sound) == 1 else sound for sound in columns[0]]  # [1, n]
+    for at, column in enumerate(columns):  # sounds [1, n]
+        columns[at] = [row[0] if np.ndim(row) == 2 and len(row) == 1 else row for row in column]
     return list(zip(*columns, strict=True))
 
 
