@@ -359,10 +359,13 @@ def test_an_iterable_skips_items_that_can_not_be_read(num_workers: int) -> None:
     with td.DataLoader(Readers(), 4, max_bad_samples=2, **options) as loader:
         with pytest.raises(td.TooManyBadSamplesError, match=r"has met 3 bad samples.*\n.*line 3 is broken"):
             list(loader)
-    for dataset in (Readers(), StatefulReaders()):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*samples are iterated again", RuntimeWarning)
-            assert_resumes_exactly(lambda dataset=dataset: td.DataLoader(dataset, 4, **options))
+    dataset = StatefulReaders() if num_workers else Readers()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*samples are iterated again", RuntimeWarning)
+        assert_resumes_exactly(
+            lambda: td.DataLoader(dataset, 4, **options, multiprocessing_context="fork" if num_workers else None),
+            every=1 + num_workers,
+        )
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
