@@ -61,6 +61,8 @@ def dataset(folder):
         ({"persistent_workers": True}, ValueError, "persistent_workers needs num_workers > 0"),
         ({"multiprocessing_context": "spawn"}, ValueError, "multiprocessing_context='spawn' needs num_workers > 0"),
         ({"in_order": False}, ValueError, "a stream has one order"),
+        ({"stream": "privat"}, ValueError, "stream must be 'private', 'current' or a torch.cuda.Stream, got 'privat'"),
+        ({"stream": 3}, TypeError, "stream must be 'private', 'current' or a torch.cuda.Stream, got 3"),
         ({"transform": [T.Resize(3)]}, TypeError, r"write Compose\(\[...\]\)"),
         ({"transform": T.Resize}, TypeError, r"got the class: write Resize\(...\)"),
         ({"transform": 3}, TypeError, "transform must be a torchdali transform or a function"),

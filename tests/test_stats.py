@@ -199,3 +199,13 @@ def test_nvtx_ranges_are_closed(photos, monkeypatch):
     for _ in iterator:
         assert open_ranges == []  # the caller's own ranges are not inside ours
     assert {"torchdali.decode", "torchdali.transform", "torchdali.collate"} <= seen
+
+
+def test_wrong_arguments(photos):
+    loader = td.DataLoader(td.ImageFolder(photos), device="cpu")
+    with pytest.raises(TypeError, match="reset must be True or False, got 'yes'"):
+        loader.stats(reset="yes")
+    with pytest.raises(TypeError, match=r"trace must be the path of a file, such as 'trace\.json', got 3"):
+        loader.stats(trace=3)
+    with pytest.raises(FileNotFoundError):
+        loader.stats(trace=photos / "missing" / "trace.json")

@@ -21,7 +21,7 @@ from .agreement import check_agreement
 from .attribute import Attribute, fixed
 from .batch import BadSample
 from .batch_function import BatchFunction
-from .checks import integer, spell_out
+from .checks import flag, integer, spell_out
 from .clock import Recorder
 from .collate import as_dict
 from .distributed import Shard
@@ -784,8 +784,15 @@ class DataLoader(TakenByFabric):
             reset: count anew from here on.
             trace: a file for the last thousand batches or so of all threads and workers, as a Chrome trace; open it in
                 https://ui.perfetto.dev.
+
+        Raises:
+            TypeError: an argument of another type.
+            OSError: the file can't be written.
         """
+        flag("reset", reset)
         if trace is not None:
+            if not isinstance(trace, (str, Path)):
+                raise TypeError(f"trace must be the path of a file, such as 'trace.json', got {trace!r:.80}")
             write_trace(self._recorder, trace)
         source, options = self.source, self.options
         cores = distributed.default_num_threads()

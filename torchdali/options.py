@@ -175,10 +175,9 @@ class Options:
             )
 
     def _check_stream(self) -> None:
-        if isinstance(self.stream, str):
-            one_of("stream", self.stream, ("private", "current"))
-        elif not isinstance(self.stream, torch.cuda.Stream):
-            raise TypeError(f"stream must be 'private', 'current' or a torch.cuda.Stream, got {self.stream!r:.80}")
+        if self.stream not in ("private", "current") and not isinstance(self.stream, torch.cuda.Stream):
+            kind = ValueError if isinstance(self.stream, str) else TypeError
+            raise kind(f"stream must be 'private', 'current' or a torch.cuda.Stream, got {self.stream!r:.80}")
 
     def _check_ranks(self) -> None:
         if self.mesh is not None and not hasattr(self.mesh, "get_local_rank"):

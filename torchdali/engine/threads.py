@@ -38,7 +38,7 @@ class SampleThreads:
                 self._threads = _thread_pool(self._count)
             threads = self._threads
             futures = [] if threads is None else [threads.submit(run, part) for part in parts]
-        if threads is None:  # nobody waits for it
+        if threads is None:  # no caller waits for it
             run(range(n))
         for future in futures:
             future.result()

@@ -182,7 +182,7 @@ def _files(dataset: Any) -> tuple[Sequence[Any], list[Any]]:
     if not isinstance(found, (list, tuple)) or not all(_is_pair(pair) for pair in found):
         raise TypeError(
             "from_torchvision takes torchvision's datasets of image files, or one with `samples` that are "
-            f"(path, label), got {name}: write FileDataset(paths, labels)"
+            f"(path, label), or a transform, got {name}: for files write FileDataset(paths, labels)"
         )
     paths, labels = [path for path, _ in found], [label for _, label in found]
     if not _begins_with(dataset, paths[0], labels[0]):
