@@ -200,10 +200,10 @@ def _measured(loader: DataLoader, threads: int, batch_size: int, seconds: float)
 def _batches(loader: DataLoader) -> Iterator[int]:
     """The numbers of samples of the batches of pass after pass; one without any ends it."""
     before = -1
-    while before != loader._recorder.counts["samples"]:
-        before = loader._recorder.counts["samples"]
+    while before != loader._passes.recorder.counts["samples"]:
+        before = loader._passes.recorder.counts["samples"]
         for _ in loader:
-            yield loader._recorder.counts["samples"]
+            yield loader._passes.recorder.counts["samples"]
 
 
 def rate_of(counts: Iterator[int], seconds: float) -> float:
