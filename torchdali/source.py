@@ -164,6 +164,7 @@ class Source:
         whole_batches: reading decides how many samples a batch has.
         inline: reading happens in the caller's thread, and so does everything else.
         watched: reading itself limits the time that a sample may take.
+        ready: reading waits for no disk: samples are in memory, or worker processes make them ahead.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
         collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
@@ -174,7 +175,7 @@ class Source:
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = on_gpu = endless = whole_batches = inline = watched = collated = False
+    uses_dali = on_gpu = endless = whole_batches = inline = watched = ready = collated = False
     described = seekable = True
     pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()
