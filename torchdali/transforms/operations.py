@@ -180,13 +180,7 @@ class Tone(Operation):
         return {"own": own, "grey": rest * (operation == 1), "mean": rest * (operation == 2)}
 
     def transform(self, ops: Ops, image: Any, own: Any, grey: Any, mean: Any) -> Any:
-        dtype = ops.dtype_of(image)
-        own, grey, mean = ops.beside(own), ops.beside(grey), ops.beside(mean)
-        if ops.channels_of(image) == 1:  # it has no saturation
-            alone = own * (grey == 0.0) + (grey != 0.0) * 1.0
-            return adjust.settled(ops, image * alone + adjust.mean_of(ops, image) * mean, dtype)
-        level = adjust.grey_of(ops, image, dtype)
-        return adjust.settled(ops, image * own + (level * grey + adjust.mean_of(ops, level) * mean), dtype)
+        return adjust.toned(ops, image, own, grey, mean, ops.dtype_of(image), ops.channels_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()
