@@ -35,7 +35,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "registered attribute ordering forming stats iterator loader",
+    "loader": "registered attribute ordering place forming stats iterator passes loader",
     "tools": "interop.* showing.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",
