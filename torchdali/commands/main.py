@@ -67,7 +67,9 @@ def _run(argv: list[str]) -> int:
 
 def _paths_among(unknown: list[str]) -> tuple[list[str], list[str]]:
     """Tell paths from options with a dot, which a value follows where they have no "="."""
-    paths, options, takes_value = [], [], False
+    paths: list[str] = []
+    options: list[str] = []
+    takes_value = False
     for one in unknown:
         (options if one.startswith("-") or takes_value else paths).append(one)
         takes_value = one.startswith("--") and "." in one and "=" not in one
