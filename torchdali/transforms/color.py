@@ -207,7 +207,7 @@ class RandomPhotometricDistort(Transform):
     @staticmethod
     def _weights(params: Params) -> Params:
         contrast, before = params["contrast_on"] == 1, params["before"] == 1
-        made = {}
+        made: Params = {}
         for turn, name, on in (
             ("brightness", "brightness", params["brightness_on"] == 1),
             ("first", "contrast", contrast & before),
