@@ -42,15 +42,18 @@ def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator
         generator.manual_seed(own)
 
 
-def seeded(seed: int, epoch: int, index: int) -> None:
+def seeded(seed: int, epoch: int, index: int) -> int:
     """Seed the global generators for one sample.
 
     Args:
         seed: the loader's.
         epoch: the epoch (with its cycle, see `state.Position.key`).
         index: what the sample's random numbers are keyed by.
+
+    Returns:
+        The 64-bit seed of the sample.
     """
-    seed_all(seed, epoch, index)
+    return seed_all(seed, epoch, index)
 
 
 def global_states() -> tuple[bytes, ...]:
