@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import weakref
 from functools import partial
 from typing import Any
@@ -115,3 +116,13 @@ def test_a_loader_that_is_dropped_is_freed_by_reference_counting(touch: bool) ->
 def test_an_output_form_of_ones_own() -> None:
     with td.DataLoader(Numbers(), 4, device="cpu", output=lambda fields: list(fields)) as loader:
         assert next(iter(loader)) == ["label"]
+
+
+def test_a_whole_loader_goes_through_torch_save() -> None:
+    """torch.save pickles by an older protocol."""
+    file = io.BytesIO()
+    torch.save(td.DataLoader(list(range(5)), 2, device="cpu", memory_format=torch.contiguous_format), file)
+    file.seek(0)
+    loader = torch.load(file, weights_only=False)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
+    assert loader.options.memory_format is torch.contiguous_format

@@ -54,7 +54,12 @@ class HeldGenerators:
 
     Args:
         owner: a dataset, or a function.
+
+    Attributes:
+        none: it is known that there are none.
     """
+
+    none = False
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -96,6 +101,7 @@ class HeldGenerators:
     def _search(self) -> None:
         self._places = list(_places(self._owner))
         self._searches += 1
+        self.none = self._searches > 1 and not self._places
 
     @contextmanager
     def preserved(self) -> Iterator[None]:

@@ -226,6 +226,7 @@ class DataLoader(TakenByFabric):
         self._passes = Passes(self.source, options, self._place)
         self.transform = transform
         self.batch_transform = batch_transform
+        self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):

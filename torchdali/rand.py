@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -69,8 +70,24 @@ def mix(x: Words) -> Words:
 
 def fold(key: ArrayLike | int, number: ArrayLike | int) -> Words:
     """Make a new key from a key and a number, element by element; at least 1-d, so that uint64 wraps silently."""
+    if isinstance(number, int):
+        return mix(_words(key) * _GAMMA + _addend(number))
     keys, numbers = _words(key), _words(number)
     return mix(keys * _GAMMA + mix(numbers + _GAMMA))
+
+
+@lru_cache(1024)  # numbers of steps, draws and purposes, which come in each batch
+def _addend(number: int) -> np.uint64:
+    """Compute what `fold` adds for a number."""
+    return np.uint64(_mix(number + int(_GAMMA)))
+
+
+def _mix(x: int) -> int:
+    """Compute `mix` of one number: without numpy, whose calls cost more than the arithmetic."""
+    x %= 2**64
+    x = (x ^ (x >> 30)) * int(_M1) % 2**64
+    x = (x ^ (x >> 27)) * int(_M2) % 2**64
+    return x ^ (x >> 31)
 
 
 def _words(x: ArrayLike | int) -> Words:
@@ -86,12 +103,13 @@ def _dims(shape: Shape) -> tuple[int, ...]:
 
 def derive(seed: int, *numbers: int) -> int:
     """Make one 64-bit number from a seed and any numbers, for seeding other generators."""
-    key = _words(seed)
+    key = int(seed) % 2**64
     for number in numbers:
-        key = fold(key, number)
-    return int(key[0])
+        key = _mix(key * int(_GAMMA) + int(_addend(int(number))))
+    return key
 
 
+@lru_cache(1024)
 def name_key(name: str) -> int:
     """Make a 64-bit number from a name, the same in every process."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -41,6 +41,10 @@ TRANSFORMS = [
     T.Compose([T.Resize((20, 20)), T.GaussianNoise(), T.RandomErasing(value="random"), T.RandomHorizontalFlip()]),
     T.Compose([T.RandomCrop(30, pad_if_needed=True, padding_mode="reflect"), T.RandomShortestSize([20, 30], 40)]),
     T.Compose([T.RandomPerspective(p=0.0), T.Resize(20), T.RandomEqualize()]),
+    T.Compose(
+        [T.Resize((20, 20)), T.TimmAutoAugment(), NORMALIZE, T.TimmRandomErasing(0.9, mode="pixel", max_count=2)]
+    ),
+    T.Compose([T.ResizeKeepRatio(30, random_scale_prob=0.5), T.RandomCropOrPad(32), T.TimmAugMix()]),
     T.Compose([T.RandomChoice([T.RandomCrop(20), T.TrivialAugmentWide()]), T.ToDtype(torch.float32, scale=True)]),
     None,
 ]
@@ -117,6 +121,8 @@ def test_torch_takes_over(engine, prefetch):
         (of_images, T.Compose([*moved, NORMALIZE])),
         (of_images, T.Compose([moved[0], T.Views([[moved[1]], moved[2:]])])),
         (of_images, T.Compose([T.ElasticTransform(20.0, 1.0, fill=3)])),
+        (of_images, T.Compose([T.RandomCrop(24), T.RandAugment(3, 12), T.TrivialAugmentWide(fill=(1, 2, 3))])),
+        (of_clips, T.Compose([T.RandomVerticalFlip(), T.AutoAugment("cifar10"), T.AugMix()])),
         (of_clips, T.Compose([T.UniformTemporalSubsample(3), *moved])),
     ):
         options = dict(batch_size=4, seed=2, transform=transform, memory_format=torch.channels_last)

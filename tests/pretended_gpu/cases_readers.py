@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import nvidia.dali.experimental.dynamic as ndd
 import pytest
@@ -81,6 +83,20 @@ def test_rows_that_wait_for_the_next_batch(reader_on_gpu, arrays, prefetch):
     """DALI gives batches of one size, and the loader asks for 5, and for 2 at the end."""
     loader = td.DataLoader(OnlyGPU(file_root=arrays), batch_size=5, device="cuda", prefetch_factor=prefetch)
     assert [len(x) for (x,) in busy(loader)] == [5, 5, 2]
+
+
+@PREFETCH
+@pytest.mark.parametrize("place", ["cpu", "gpu"])
+def test_contexts_live_over_passes(arrays, prefetch, place):
+    with gpu_only(*[ndd.readers.Numpy] * (place == "gpu")):
+        reader = (OnlyGPU if place == "gpu" else td.readers.Numpy)(file_root=arrays)
+        loader = td.DataLoader(reader, 4, device="cuda", prefetch_factor=prefetch)
+        assert len(list(loader)) == 3
+        made, streams = Counter(MACHINE.made_objects), len(MACHINE.handles)
+        for _ in loader:
+            break
+        assert [len(list(loader)) for _ in range(2)] == [3, 3]
+        assert MACHINE.made_objects == made and len(MACHINE.handles) == streams
 
 
 @PREFETCH

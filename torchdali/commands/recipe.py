@@ -7,6 +7,7 @@ of a split, and any of: sections of the config by their names, seed, world_size 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import importlib.util
@@ -33,6 +34,43 @@ _DATASETS = ("train", "val", "test", "predict")  # of a DataModule
 def is_config(path: str) -> bool:
     """Whether a path is that of a config, by its name."""
     return path.endswith((".yaml", ".yml"))
+
+
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that belong to a config."""
+    parser.add_argument("--split", choices=SPLITS, help="of a config (default: train)")
+    parser.add_argument("--recipe", metavar="SCRIPT", help="of a config (default: ../../recipes/NAME.py)")
+
+
+def check_arguments(arguments: argparse.Namespace, paths: Sequence[str], of_data: Sequence[str] = ()) -> None:
+    """Check that no argument belongs to a config where there is none, or to data where there is only a config.
+
+    Args:
+        arguments: those of the command; one that was not written is None, or False.
+        paths: what the command was given.
+        of_data: the names of the arguments that belong to data.
+
+    Raises:
+        UsageError: one does.
+    """
+    if not any(map(is_config, paths)):
+        for name in ("split", "recipe"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--{name} is for a recipe's config, such as configs/NAME/some.yaml, got {paths[0]}")
+    elif all(map(is_config, paths)):
+        for name in of_data:
+            if getattr(arguments, name) not in (None, False):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for data, and a config says its own: write the recipe's option")
+
+
+def loader_of_arguments(arguments: argparse.Namespace, config: str) -> DataLoader:
+    """Make the loader of a config, as the command line has it.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    return loader_of(config, arguments.more, arguments.split or "train", arguments.recipe)
 
 
 def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recipe: str | None = None) -> DataLoader:

@@ -11,7 +11,7 @@ This module decodes nothing.  It walks over these parts of each format:
     WebP    all chunks; animations, EXIF and XMP go to Pillow
     PNM     P5 and P6 up to 255, without comments
     BMP     24 and 32 bits, and 8 with a whole palette, none of them packed or with masks
-    TIFF    8 bits of grey, RGB, or RGB and alpha, in strips, not compressed
+    TIFF    8 bits of grey, RGB, or upright RGB and alpha, in strips, not compressed
     others  Pillow decodes them: also GIF and JPEG 2000, on which DALI 2.4.0 can crash
 """
 
@@ -442,7 +442,9 @@ def _tiff_is_plain(tags: dict[int, tuple[int, ...]], height: int, width: int, si
     return (
         tags.get(262) == ((1,) if samples == 1 else (2,))
         and tags.get(258) == (8,) * samples
+        # DALI multiplies alpha into the colours where it turns the image.
         and tags.get(338) == ((2,) if samples == 4 else None)
+        and (samples < 4 or tags.get(274, (1,)) == (1,))
         and all(len(tags.get(tag, (1,))) == 1 for tag in (256, 257, 259, 266, 274, 277, 278, 284, 317))
         and rows > 0
         and len(places) == len(lengths) == -(-height // rows)

@@ -91,6 +91,15 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
         if problems:
             raise ValueError(_explanation(dataset, problems, translation.steps))
         return Compose(translation.transforms())
+    if isinstance(dataset, (list, tuple)) and dataset and all(map(is_transform, dataset)):
+        hint = (
+            ".  Of timm's separate=True, for first, second, last = map(from_torchvision, parts), write "
+            "T.Compose([first, T.Views([last, T.Compose([second, last])])])"
+        )
+        raise TypeError(
+            f"from_torchvision takes one transform, got a {type(dataset).__name__} of {len(dataset)} transforms: write "
+            f"torchvision.transforms.Compose(...) around them{hint if len(dataset) == 3 else ''}"
+        )
     if isinstance(dataset, type):
         raise TypeError(f"dataset must be an object, got the class: write {dataset.__name__}(...)")
     samples = samples_of(dataset)

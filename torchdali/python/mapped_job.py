@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import getitem
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
@@ -91,7 +93,7 @@ class MapJob:
 
     def _read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         self.listeners.tell(request.seed, request.key)
-        fetch = _many(self.dataset)
+        fetch, single = _many(self.dataset), partial(getitem, self.dataset)
         convert = request.structure.values if self.collating is None else lambda sample: sample
         rows: list[Any] = []
         asked = request.indices if request.ids is None else request.ids
@@ -99,7 +101,7 @@ class MapJob:
             for index, one, key in zip(request.indices, asked, request.keys, strict=True):
                 progress(index)
                 try:
-                    rows.append(convert(self._drawn(self._one, one, request.seed, request.key, key)))
+                    rows.append(convert(self._drawn(single, one, request.seed, request.key, key)))
                 except Exception as error:
                     if request.ids is not None:
                         error.add_note(f"torchdali: it is the sample {one!r:.200}")
@@ -119,7 +121,10 @@ class MapJob:
 
     def _drawn(self, fetch: Callable[[Any], Any], asked: Any, *numbers: int) -> Any:
         """Ask the dataset, with all generators seeded."""
-        self._held.seed(seeded(*numbers))
+        number = seeded(*numbers)
+        if self._held.none:
+            return fetch(asked)
+        self._held.seed(number)
         made = fetch(asked)
         if self._held.appeared():
             self._held.seed(seeded(*numbers))

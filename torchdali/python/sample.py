@@ -20,7 +20,9 @@ Kinds may be told by the fields' names; `schema` says what is guessed, and what 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +30,13 @@ import torch
 
 from ..batch import Columns, Held
 from ..containers import frame_of, is_list, remade
+from ..errors import let_through
 from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
 from ..signature import Form
-from .values import column_of, convert, form_as, form_of
+from .quick import quick_way
+from .values import column_of, convert, converter, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -66,6 +70,17 @@ class Structure:
 
     def __init__(self, leaves: Sequence[Leaf], frame: Any, doubts: Mapping[str, Doubt] | None = None) -> None:
         self.leaves, self.frame, self.doubts = list(leaves), frame, dict(doubts or {})
+        self._take = quick_way(frame, {leaf.name: converter(leaf.name, leaf.form, leaf.kind) for leaf in leaves})
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        import cloudpickle
+
+        pickled: bytes = cloudpickle.dumps((self.leaves, self.frame, self.doubts))
+        return pickled
+
+    def __reduce__(self) -> Any:
+        return _structure_of, (self._pickled,)  # each task has one: made and taken apart once for all of them
 
     @classmethod
     def of(
@@ -127,6 +142,13 @@ class Structure:
         Raises:
             TypeError: the sample is not like the first one; the message says where.
         """
+        if self._take is not None:
+            row: list[Any] = []
+            try:
+                self._take(sample, row)
+                return row
+            except Exception as error:  # whatever it is, the long way says it
+                let_through(error)
         _check_parts(self.frame, sample)
         return [self._value(sample, leaf) for leaf in self.leaves]
 
@@ -160,6 +182,11 @@ class Description(NamedTuple):
 
     structure: Structure
     uniform: Mapping[str, bool] = {}  # never changed
+
+
+@lru_cache(8)
+def _structure_of(pickled: bytes) -> Structure:
+    return Structure(*pickle.loads(pickled))
 
 
 NO_SAMPLE = Structure([], ())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ _TORCH_ONLY = frozenset(
     if hasattr(torch, name)
 )
 """Dtypes that numpy has not: their tensors stay tensors."""
+
+_PLAIN_NUMBERS = frozenset([bool, int, float, complex, np.int64, np.float64, np.float32, np.bool_])
 
 _NUMBERS = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
@@ -109,6 +113,55 @@ def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
     raise form.error(name, value)
 
 
+def converter(name: str, form: Form, told: Kind | None = None) -> Callable[[Any], Any]:
+    """Make the function of a value that does what `convert` does, with no look at what the usual values are not."""
+
+    def other(value: Any) -> Any:
+        return convert(name, form, value, told)
+
+    if form.kind == "object":
+        return lambda value: value
+    if form.kind == "number":
+        return lambda value: value if type(value) in _PLAIN_NUMBERS else other(value)
+    if form.kind == "image":
+        return _image_converter(form, told, other)
+    return other if isinstance(told, Video) else _array_converter(form, other)
+
+
+def _image_converter(form: Form, told: Kind | None, other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    dtype: Any = np.dtype(np.uint8) if form.dtype is None else form.dtype
+    channels, as_it_is = form.channels, not isinstance(told, Image) or told.layout != "CHW"
+
+    def convert_image(value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == dtype and value.ndim == 3 and as_it_is:
+            flags = value.flags
+            if flags.c_contiguous and flags.writeable and value.shape[2] == channels:
+                return value
+        return other(value)
+
+    return convert_image
+
+
+def _array_converter(form: Form, other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    expected = BYTES if form.kind == "encoded" else form
+    dtype, ndim = expected.dtype, expected.ndim
+
+    def convert_array(value: Any) -> Any:
+        array = value
+        if type(value) is bytes:
+            array = np.frombuffer(value, np.uint8)
+        elif type(value) is torch.Tensor and not value.requires_grad:
+            try:
+                array = value.numpy()
+            except (TypeError, RuntimeError):  # of a GPU, conjugated, or of a dtype that numpy has not
+                return other(value)
+        if type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim and expected.shape is None:
+            return array
+        return other(value)
+
+    return convert_array
+
+
 def column_of(kind: Held, values: list[Any]) -> Column:
     """Make a column of converted values.
 
@@ -161,7 +214,17 @@ def _kind_of(value: Any) -> Held:
 
 def _is_picture(value: Any) -> bool:
     """Whether a value is a PIL image; without importing Pillow."""
-    return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in type(value).__mro__)
+    return _is_picture_type(type(value))
+
+
+@lru_cache(64)
+def _is_picture_type(kind: type) -> bool:
+    return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in kind.__mro__)
+
+
+@lru_cache(64)
+def _is_tv_tensor(kind: type) -> bool:
+    return kind.__module__.startswith("torchvision.tv_tensors")
 
 
 def _as_array(value: Any, told: Kind | None = None) -> Any:
@@ -170,6 +233,10 @@ def _as_array(value: Any, told: Kind | None = None) -> Any:
         floats = isinstance(told, (Boxes, Points)) or numbers.dtype == np.float64
         return numbers.astype(np.float32) if floats else numbers
     if isinstance(value, torch.Tensor):
+        if _is_tv_tensor(type(value)):
+            # Each call of a method of theirs costs as much as a small conversion.
+            with torch._C.DisableTorchFunctionSubclass():
+                value = value.as_subclass(torch.Tensor)
         if value.dtype in _TORCH_ONLY:
             return value.detach().cpu()
         array: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
