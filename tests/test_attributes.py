@@ -57,9 +57,21 @@ def test_trainers_see_a_loader_without_workers() -> None:
 def test_what_cannot_be_set_says_so(name: str) -> None:
     loader = td.DataLoader(Numbers(), 4, device="cpu")
     before = getattr(loader, name)
-    with pytest.raises(ValueError, match=f"{name} can't be changed after the loader is made: make another loader"):
+    with pytest.raises(ValueError, match=f"{name} can't be changed after the loader is made: .*make another loader"):
         setattr(loader, name, before)
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]
+
+
+def test_loaders_that_repeat_their_batch_sampler_hear_of_persistent_workers() -> None:
+    class InfiniteDataLoader(td.DataLoader):
+        """YOLO's; timm's sets it in the same way."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            object.__setattr__(self, "batch_sampler", self.batch_sampler)
+
+    with pytest.raises(ValueError, match="to keep the workers, write persistent_workers=True"):
+        InfiniteDataLoader(Numbers(), 4, device="cpu")
 
 
 @pytest.mark.slow

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 import torchdali as td
 from torchdali.generators import HeldGenerators
@@ -92,6 +92,29 @@ def test_the_owners_generators_stay_where_they_were() -> None:
     for now, then in zip(held, before[0], strict=True):
         assert now.random() == then.random()
     assert torch.equal(dataset.torch.get_state(), before[1]) and random.getstate() == before[2]
+
+
+class Own(Sampler[int]):
+    """Has generators of its own, none of which is named as torch's samplers name theirs."""
+
+    def __init__(self) -> None:
+        self.rng, self.other = np.random.default_rng(), random.Random()
+
+    def __len__(self) -> int:
+        return N
+
+    def __iter__(self) -> Iterator[int]:
+        order = self.rng.permutation(N).tolist()
+        self.other.shuffle(order)
+        return iter(order)
+
+
+def test_samplers_may_have_their_own() -> None:
+    def epochs() -> list[Any]:
+        loader = td.DataLoader(range(N), N, sampler=Own(), device="cpu")
+        return [batch.tolist() for _ in range(2) for batch in loader]
+
+    assert epochs() == epochs() and epochs()[0] != epochs()[1]
 
 
 class Mixes:
