@@ -129,6 +129,7 @@ def test_torch_takes_over(engine, prefetch):
         (of_images, T.Compose([*moved, NORMALIZE])),
         (of_images, T.Compose([moved[0], T.Views([[moved[1]], moved[2:]])])),
         (of_images, T.Compose([T.ElasticTransform(20.0, 1.0, fill=3)])),
+        (of_images, T.Compose([T.RandAugment(3, 14, fill=(1, 2, 3)), T.RandomAdjustSharpness(2.0, 1.0)])),
         (of_images, T.Compose([T.RandomCrop(24), T.RandAugment(3, 12), T.TrivialAugmentWide(fill=(1, 2, 3))])),
         (of_clips, T.Compose([T.RandomVerticalFlip(), T.AutoAugment("cifar10"), T.AugMix()])),
         (of_clips, T.Compose([T.UniformTemporalSubsample(3), *moved])),

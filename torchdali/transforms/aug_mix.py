@@ -126,7 +126,7 @@ class AugMix(Operations):
         self.check_bytes(images.dtype)
 
         def rows(name: str) -> torch.Tensor:
-            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+            return torch.from_numpy(params[name]).to(images.device, non_blocking=True)[:, None, None, None]
 
         mixed = rows("own") * images
         for i in range(int(self.mixture_width)):

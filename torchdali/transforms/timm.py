@@ -338,7 +338,7 @@ class TimmAugMix(TimmOperations):
         self.check_bytes(images.dtype)
 
         def rows(name: str) -> torch.Tensor:
-            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+            return torch.from_numpy(params[name]).to(images.device, non_blocking=True)[:, None, None, None]
 
         chains = [self.turns_batch(images, params, self._turns(i)) for i in range(int(self.width))]
         made = [torch.stack(chain) if isinstance(chain, list) else chain for chain in chains]
