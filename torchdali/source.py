@@ -36,7 +36,14 @@ _warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
-T = TypeVar("T")
+class Lasting(Protocol):
+    """A thing that may serve several passes, one after the other."""
+
+    def rest(self) -> bool:
+        """Get ready for another pass, and let go of this one; False: it can't serve again."""
+
+
+T = TypeVar("T", bound=Lasting)
 
 
 class Lender(Protocol):

@@ -7,18 +7,12 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from .. import _dali
-
-
-class Lasting(Protocol):
-    """A thing that may serve several passes, one after the other."""
-
-    def rest(self) -> bool:
-        """Get ready for another pass, and let go of this one; False: it can't serve again."""
+from ..source import Lasting
 
 
 T = TypeVar("T", bound=Lasting)
