@@ -12,7 +12,8 @@ import numpy as np
 from ..moves import Crop, Move, Sizes
 from ..moves import Resize as Resized
 from ..rand import Rand
-from .base import Mover, Params, check_antialias, is_integer, mode_name, number_pair, size_pair
+from .arguments import check_antialias, is_integer, mode_name, number_pair, size_pair
+from .base import Mover, Params
 from .geometry import window_params
 
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .arguments import is_integer, is_number, mode_name, probability
 from .aug_mix import MOVES_ALONE
 from .auto_augment import Chosen, Operations
-from .base import Params, Transform, is_integer, is_number, mode_name, probability
+from .base import Params, Transform
 from .operations import Operation
 from .timm_operations import LEVELS, RANDOM, Levels, PillowGeometric, families, strengths_of
 from .timm_policies import AUG_MIX_NAMES, RAND_SETS, TIMM_POLICIES, Row
