@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..generators import known_values
 from ..kinds import AnyKind
 from ..rand import Key, derive, name_key
 from .foreign import foreign
 from .function import Function, check_adds
-from .generators import known_values
 
 
 class PerSample(Function):
