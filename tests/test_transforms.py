@@ -212,7 +212,7 @@ def test_engines_agree(make, transform, form):
     assert {engine: loader.engine for engine, loader in engines.items()} == {engine: engine for engine in engines}
     steps = assert_same_stream(*(lambda loader=loader: loader for loader in engines.values()), epochs=2)
     assert [len(step.samples) for step in steps] == [4, 4, 2] * 2
-    assert (engines["eager"]._compiled().split == len(engines["eager"]._compiled().steps)) == (
+    assert (engines["eager"]._passes.plan().split == len(engines["eager"]._passes.plan().steps)) == (
         form == "dali" or transform == T.Decode()
     )
 

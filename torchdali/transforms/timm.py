@@ -310,7 +310,8 @@ class TimmAugMix(TimmOperations):
         return {**params, "mixed": mixed, **{f"weight{i}": chains[:, i].copy() for i in range(len(chains.T))}}, sizes
 
     def dali_params(self, params: Params) -> list[str]:
-        return ["mixed", *(f"weight{i}" for i in range(int(self.width))), *super().dali_params(params)]
+        weights = [f"weight{i}" for i in range(int(self.width))]
+        return [*([] if self.blended else ["mixed"]), *weights, *super().dali_params(params)]
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
