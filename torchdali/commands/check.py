@@ -34,7 +34,7 @@ from .collection import Sample, collect
 from .command import add_index_dir, add_jobs, positive, wrong_input
 from .examine import make_examine
 from .isolated import run_isolated
-from .terminal import note, say, say_json, table
+from .terminal import note, one_line, say, say_json, table
 
 SUMMARY = "decode a whole collection and report bad files"
 SHOWN = 20  # samples of each finding that are printed
@@ -219,7 +219,7 @@ def _tell(entries: Sequence[Entry], findings: Sequence[Finding], arguments: argp
             continue
         say(f"{kind}: {len(own)} {MEANING[kind]}")
         for finding in own[:SHOWN]:
-            say(f"  {finding.entry.path}{_detail(kind, finding)}")
+            say(one_line(f"  {finding.entry.path}{_detail(kind, finding)}"))
         if len(own) > SHOWN:
             say(f"  and {len(own) - SHOWN} more: --json or --csv FILE give all")
         say("")
