@@ -22,7 +22,7 @@ PACKAGE = ROOT / "torchdali"
 # A module imports only from its own group and from groups above it.
 GROUPS = {
     "values": "errors checks summary progress kinds ragged containers batch columns fields fingerprint signature",
-    "randomness": "rand permutation seeding",
+    "randomness": "rand permutation seeding generators",
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches ids torch_samplers ahead drawn",
     "DALI and Pillow": "_dali pillow",
@@ -35,7 +35,7 @@ GROUPS = {
     "transforms": "transforms.*",
     "engine": "engine.*",
     "trainers": "trainers.*",
-    "loader": "registered attribute ordering forming stats iterator loader",
+    "loader": "registered attribute ordering place forming stats iterator passes loader",
     "tools": "interop.* showing.* packing lightning configs testing",
     "package": "torchdali",
     "command line": "commands.* __main__",

@@ -95,7 +95,7 @@ def test_batches_use_the_memory_of_earlier_passes(make):
     loader = make(batch_size=11)
     addresses = [image.data_ptr() for _ in range(8) for image, _ in loader]
     assert len(addresses) == 16 and len(set(addresses)) <= 5  # two made ahead, and those that are on their way
-    free = loader._shelf._things["pool"]._free
+    free = loader._passes._shelf._things["pool"]._free
     assert 1 <= len(free) <= 8 and sum(map(len, free)) <= 8 * 11 * 24 * 24 * 3
 
 
@@ -187,7 +187,7 @@ def test_a_pipeline_that_does_not_come_to_its_end_is_thrown_away(make, made, mon
     for number in range(2):
         for _ in loader:
             break
-        assert not our_threads() and "trace" not in loader._shelf._things
+        assert not our_threads() and "trace" not in loader._passes._shelf._things
         assert counts(made) == (number + 1, 1)
 
 

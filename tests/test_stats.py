@@ -80,7 +80,7 @@ def test_every_stage_has_its_time_and_the_loop_has_all_of_its_own(photos, engine
     assert 0 < stats.memory.process <= stats.memory.peak and stats.memory.workers == 0
     assert json.loads(json.dumps(stats.as_dict())) == stats.as_dict()
     assert stats.engine == engine and f"{stats.batches} batches" in str(stats) and str(stats).endswith(stats.advice)
-    assert loader._recorder._clocks == []  # of threads that have ended
+    assert loader._passes.recorder._clocks == []  # of threads that have ended
 
 
 def test_in_the_callers_thread_all_stages_are_its_own(photos):
@@ -195,7 +195,7 @@ def test_nvtx_ranges_are_closed(photos, monkeypatch):
     loader = td.DataLoader(td.ImageFolder(photos), batch_size=2, transform=CROP, device="cpu", prefetch_factor=0)
     iterator = iter(loader)
     next(iterator)
-    loader._recorder.nvtx = True
+    loader._passes.recorder.nvtx = True
     for _ in iterator:
         assert open_ranges == []  # the caller's own ranges are not inside ours
     assert {"torchdali.decode", "torchdali.transform", "torchdali.collate"} <= seen

@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import copy
-import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from . import distributed
-from ._dali import check_process
-from .agreement import check_agreement
 from .attribute import Attribute, fixed
 from .batch import BadSample
-from .batch_function import BatchFunction
-from .checks import flag, integer, spell_out
-from .clock import Recorder
-from .collate import as_dict
+from .checks import flag
 from .distributed import Shard
-from .engine.plan import Plan
-from .engine.run import Run, Settings
-from .engine.shelf import Shelf
-from .errors import StateMismatchError, first_line, leave_frame, let_through
-from .forming import Forming
-from .iterator import NOTHING, LoaderIterator, Nothing, OpenPass, Undescribed
+from .errors import first_line, let_through
+from .iterator import LoaderIterator
 from .kinds import AnyKind
 from .options import Engine, OnBadSample, Options, Output, Stream
-from .order import Batching, Epoch, Order, Rows, Sequential, Shuffled, Step
-from .ordering import Ordering
+from .order import Epoch, Order, Rows, Sequential, Shuffled, Step
+from .passes import Passes
 from .pillow import MAX_PIXELS
+from .place import Place
 from .python import as_source
-from .registered import Registered
-from .samples import as_lists, samples_of
-from .source import Pass, Source
-from .state import MAX_EPOCH, Position, Progress, pack, unpack
+from .source import Source
 from .stats import Setting, Stats, make_stats, write_trace
 from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import trainer_asks
 from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
 from .trainers.overfitting import overfitting_trainer
 from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
-from .transforms.generators import held_generators
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -134,9 +118,6 @@ class DataLoader(TakenByFabric):
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
-
-    Attributes:
-        bad_samples: every bad sample that was met up to the last batch, in order.
 
     Raises:
         ValueError, TypeError: an invalid argument.
@@ -240,18 +221,12 @@ class DataLoader(TakenByFabric):
         options = self.options
         self._dataset = dataset
         self.source: Source = as_source(dataset).bind(options)
-        self._progress = Progress()
-        self._ordering = Ordering(self.source, self.source.order(options.shuffle, options.sampler))
-        options.most_bad(self._samples_of(Shard(0, 1)))  # raises where a share is of no known number
-        self._batch_size = self._batching(Shard(0, 1)).batch_size  # some orders bring their own
-        self.bad_samples: list[BadSample] = []
-        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        self._plan: Plan | None = None
-        self._shelf: Shelf | None = None
-        self._registered = Registered()
-        self._recorder = Recorder()
+        self._place = Place(self.source, options)
+        options.most_bad(self._place.samples_of(Shard(0, 1)))  # raises where a share is of no known number
+        self._passes = Passes(self.source, options, self._place)
         self.transform = transform
         self.batch_transform = batch_transform
+        self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
@@ -271,7 +246,7 @@ class DataLoader(TakenByFabric):
 
         None where a batch sampler does, or each item of the dataset is a batch.
         """
-        return None if self.options.batch_size is None or self._order.any_size else self._batch_size
+        return None if self.options.batch_size is None or self._place.order.any_size else self._place.batch_size
 
     @property
     def sampler(self) -> EpochSampler:
@@ -279,17 +254,20 @@ class DataLoader(TakenByFabric):
         if fabric_asks():
             return SharedEpochSampler(self)
         if (trainer := overfitting_trainer()) is not None:
-            self._ordering.overfit(trainer)
-        return (SequentialEpochSampler if self._order.in_order else EpochSampler)(self)
-
-    @property
-    def _order(self) -> Order:
-        return self._ordering.now(between=not self._progress.current.samples_seen)
+            self._place.ordering.overfit(trainer)
+        return (SequentialEpochSampler if self._place.order.in_order else EpochSampler)(self)
 
     @property
     def batch_sampler(self) -> BatchTokens:
-        """The batches of the epoch in progress, as the indices of this rank's samples."""
+        """The batches of the epoch in progress, as the indices of this rank's samples.
+
+        It can't be changed, as timm's and YOLO's loaders do it to keep their workers: `persistent_workers` keeps them.
+        """
         return BatchTokens(self)
+
+    @batch_sampler.setter
+    def batch_sampler(self, value: Any) -> None:
+        raise fixed("batch_sampler")  # by object.__setattr__
 
     @property
     def transform(self) -> Any:
@@ -297,63 +275,35 @@ class DataLoader(TakenByFabric):
 
         It may be set, for progressive resizing, say; the next pass is the first with it.
         """
-        return self.source.transform if self._transform is None else self._transform
+        return self._passes.transform
 
     @transform.setter
     def transform(self, transform: Any) -> None:
-        before = self.__dict__.get("_transform"), self._plan
-        if transform is not None and self.source.collated:
-            if self.options.batch_size is None:
-                raise ValueError(
-                    f"transform= acts on the fields of a batch, and {self.options.collated} makes one without: write "
-                    "the transform in the dataset"
-                )
-            raise ValueError(
-                f"{self.options.collated} gets the dataset's own samples, since the loader was made without a "
-                "transform: make it with transform=, and it gets transformed ones"
-            )
-        self._transform, self._plan = transform, None
-        if self.source.described:  # else a sample would have to be made
-            try:
-                self._compiled()  # raises for an invalid transform
-            except BaseException:
-                self._transform, self._plan = before
-                raise
-        if self._plan is not before[1]:
-            self._clear_shelf()
+        self._passes.set_transform(transform)
 
     @property
     def batch_transform(self) -> Callable[..., Any] | None:
         """The function of whole batches.  It may be set; the next pass is the first with it."""
-        return self._batch_function and self._batch_function.function
+        return self._passes.batch_transform
 
     @batch_transform.setter
     def batch_transform(self, function: Callable[..., Any] | None) -> None:
-        checked = self.options.check_batch_transform(function)
-        if checked is not None and getattr(function, "group", None) and self._order.strided:
-            raise ValueError(
-                f"{checked.name}(group=...) mixes samples that follow each other in the order, and with this sampler "
-                "they go to the ranks in turn: leave group out"
-            )
-        self._batch_function = checked
+        self._passes.set_batch_transform(function)
 
     # Epochs
 
     def epoch_order(self) -> Epoch:
         """Give the order of the epoch in progress."""
-        return self._order.epoch(self.seed, self._progress.current)
+        return self._place.epoch()
 
     def steps(self) -> Iterator[Step]:
         """The steps of this rank in the epoch in progress, from its start."""
-        if self._sized and not self.num_samples:
-            return iter(())
-        start = self._progress.current._replace(samples_seen=0, snapshot=None)
-        return self._order.epoch(self.seed, start).steps(start, self._batching(self._shard()))
+        return self._place.steps()
 
     @property
     def num_samples(self) -> int:
         """Samples of an epoch, over all ranks."""
-        return len(self._order)
+        return self._place.num_samples
 
     def __len__(self) -> int:
         """Batches of a whole epoch; the same on every rank, and after a resume.
@@ -361,21 +311,21 @@ class DataLoader(TakenByFabric):
         Raises:
             TypeError: it is not known before the source ends.
         """
-        return self._order.num_steps(self._batching(self._shard()))
+        return self._place.order.num_steps(self._place.batching(self._place.shard()))
 
     @property
     def strided(self) -> bool:
         """The ranks take turns in the global order, sample by sample, and not one slice of each global batch."""
-        return self._order.strided
+        return self._place.order.strided
 
     @property
     def epoch(self) -> int:
         """The epoch in progress; between two passes, the one that comes."""
-        return self._progress.epoch
+        return self._place.progress.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch; without it, every pass is the next epoch."""
-        self._progress.set_epoch(epoch)
+        self._place.progress.set_epoch(epoch)
 
     @property
     def step(self) -> int:
@@ -383,13 +333,7 @@ class DataLoader(TakenByFabric):
 
         It is 0 but after a state was loaded or a pass was broken off.
         """
-        now = self._progress.current
-        if not now.samples_seen:
-            return 0
-        known = self.source.steps_before(now)
-        if known is not None:
-            return known
-        return self._order.epoch(self.seed, now).step_at(now.samples_seen, self._batching(self._shard()))
+        return self._place.step
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
@@ -407,7 +351,7 @@ class DataLoader(TakenByFabric):
         Nothing happens before its first `next`, in which the ranks of a process group compare where they stand: all
         of them have to come.  Several passes may be open; the state follows the one begun last.
         """
-        return LoaderIterator(self._begin, self.__len__, self._recorder)
+        return LoaderIterator(self._passes.begin, self.__len__, self._passes.recorder)
 
     # State
 
@@ -416,11 +360,7 @@ class DataLoader(TakenByFabric):
 
         That of an `IterableSource` holds its workers too.
         """
-        return self._state_at(self._progress.position)
-
-    def _state_at(self, position: Position) -> dict[str, Any]:
-        state = pack(position, self._fingerprint()) | self.source.pack(position)
-        return state | self._registered.pack()
+        return self._place.pack(self._place.progress.position)
 
     def register(self, name: str, obj: Any) -> None:
         """Save and restore an object with the loader: its state goes into the loader's, under `registered.<name>`.
@@ -438,7 +378,7 @@ class DataLoader(TakenByFabric):
             TypeError: it has neither.
             ValueError: the name is taken, or is not a string.
         """
-        self._registered.add(name, obj)
+        self._place.registered.add(name, obj)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on there with the next pass, or with the next batch of the pass that was begun last and is still open.
@@ -453,42 +393,15 @@ class DataLoader(TakenByFabric):
         Raises:
             StateMismatchError: it does not fit; the loader is as it was.
         """
-        own: dict[str, Any] = {}
-        registered: dict[str, Any] = {}
-        if isinstance(state_dict, Mapping):
-            own = {name: state_dict[name] for name in self.source.state_keys if name in state_dict}
-            registered = self._registered.entries(state_dict)
-            state_dict = {name: value for name, value in state_dict.items() if name not in {**own, **registered}}
-        try:
-            position = unpack(state_dict, self._fingerprint(), strict)
-            snapshot = self.source.unpack(own, position, self._shard(), strict)
-            self._registered.load(registered, strict)
-        except StateMismatchError as error:
-            raise self.source.explain(error) from None
-        self._progress.load(position._replace(snapshot=snapshot))
+        self._place.load(state_dict, strict)
 
     def seek(self, epoch: int | None, step: int) -> None:
         """Go on with a step (of this rank's batches) of an epoch; None: the one in progress."""
-        if epoch is not None:
-            integer("epoch", epoch, 0, MAX_EPOCH)
-        integer("step", step, 0)
-        if step and not self.source.seekable:
-            raise ValueError("an iterable can't be sought, but for the start of an epoch: load a state")
-        now = self._progress.current
-        cycle = now.cycle if epoch in (None, now.epoch) else 0
-        to = Position(now.epoch if epoch is None else epoch, cycle)
-        at = self._order.epoch(self.seed, to).start_of(step, self._batching(self._shard()))
-        self._progress.load(to._replace(samples_seen=at))
+        self._place.seek(epoch, step)
 
     def rows_ahead(self, count: int) -> Rows:
         """Give this rank's next samples, at most `count` of them, and fewer where the epoch ends."""
-        now, batching = self._progress.current, self._batching(self._shard())
-        found = [Rows(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
-        for step in self._order.epoch(self.seed, now).steps(now, batching) if len(self._order) else ():
-            found.append(step.rows)
-            if sum(len(rows.indices) for rows in found) >= count:
-                break
-        return Rows(*(np.concatenate(parts)[:count] for parts in zip(*found, strict=True)))
+        return self._place.rows_ahead(count)
 
     def beside(self, **options: Any) -> DataLoader:
         """Make another loader of the same stream, at the same place; this one does not move with it, nor the reverse.
@@ -501,7 +414,7 @@ class DataLoader(TakenByFabric):
         Raises:
             TypeError: the iterable can't be copied.
         """
-        shard, dataset = self._shard(), self._dataset
+        shard, dataset = self._place.shard(), self._dataset
         if self.source.endless and self.source.inline:
             try:
                 dataset = copy.deepcopy(dataset)
@@ -513,47 +426,17 @@ class DataLoader(TakenByFabric):
                 ) from error
         told = {field.name: getattr(self.options, field.name) for field in fields(self.options)}
         told |= {"mesh": None, "process_group": None, "rank": shard.rank, "world_size": shard.world_size}
-        told |= {"transform": self._transform, "batch_transform": self.batch_transform}
+        told |= {"transform": self._passes.own_transform, "batch_transform": self.batch_transform}
         other = DataLoader(dataset, **{**told, **options})
-        other._progress.load(self._progress.current)
+        other._place.progress.load(self._place.progress.current)
         return other
-
-    @property
-    def _sized(self) -> bool:
-        """Whether every epoch has the same number of samples, and it is known."""
-        return self._order.sized and not self.source.endless
-
-    def _fingerprint(self) -> dict[str, int | str]:
-        world_size = self._shard().world_size if self._order.strided else 1
-        return {
-            "seed": self.seed,
-            "order": self._order.fingerprint(self.seed, world_size),
-            "num_samples": self.num_samples if self._sized else -1,
-            "dataset": self.source.fingerprint(),
-        }
 
     # Execution
 
-    def _compiled(self) -> Plan:
-        if self._plan is None:
-            options, source = self.options, self.source
-            kind = torch.device(options.device).type if options.device is not None else _default_kind()
-            plan = Plan(
-                self.transform,
-                source.kinds,
-                kind,
-                source.uniform if self._apart else source.settled,
-                spell_out(options.ragged, list(source.kinds)),
-                spell_out(options.uniform, list(source.kinds)),
-                source.doubts,
-            )
-            if self.options.engine == "pipeline" and plan.on_dali and plan.why_not_traced:
-                raise ValueError(
-                    f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
-                )
-            plan.check_padding(self.options.padding, self.source.dtype)
-            self._plan = plan
-        return self._plan
+    @property
+    def bad_samples(self) -> list[BadSample]:
+        """Every bad sample that was met up to the last batch, in order."""
+        return self._passes.bad_samples
 
     @property
     def device(self) -> torch.device:
@@ -561,212 +444,20 @@ class DataLoader(TakenByFabric):
         return distributed.resolve_device(self.options.device)
 
     @property
-    def _any_size(self) -> bool:
-        return self.source.whole_batches or self._order.any_size
-
-    @property
     def engine(self) -> str:
         """The execution that runs: "eager", "pipeline" or "debug"."""
-        return self._chosen()[0]
+        return self._passes.chosen()[0]
 
     @property
     def engine_reason(self) -> str:
         """Why this one."""
-        return self._chosen()[1]
+        return self._passes.chosen()[1]
 
     @property
     def box_formats(self) -> dict[str, str]:
         """The formats in which boxes leave, by field: "xyxy", "xywh" or "cxcywh"."""
-        plan = self._compiled()
+        plan = self._passes.plan()
         return plan.formats(plan, len(plan))
-
-    def _chosen(self) -> tuple[str, str]:
-        return self._compiled().choose(self.options.engine, self._any_size, self.source.on_gpu)
-
-    def _shard(self) -> Shard:
-        options = self.options
-        return distributed.resolve_shard(options.shard, options.mesh, options.process_group)
-
-    def _batching(self, shard: Shard) -> Batching:
-        options = self.options
-        return self._order.batching(options.samples, shard, options.drop_last, options.pad_last)
-
-    def _agree(self, start: Position, device: torch.device) -> None:
-        """Make sure that all ranks stand at the same place of the same stream; all come."""
-        options = self.options
-        group = distributed.resolve_group(options.shard, options.mesh, options.process_group)
-        if group is not None:
-            facts = {**pack(start, self._fingerprint()), "batch_size": self._batch_size}
-            facts |= {"drop_last": self.drop_last, "pad_last": self.pad_last}
-            if self.source.endless:
-                del facts["samples_seen"]  # each rank counts its own
-            check_agreement(facts, group, gpu=distributed.own_gpu(device))
-
-    def _begin(self, at: Position | None = None) -> OpenPass:
-        """Start a pass, perhaps at a place; everything that depends on this process is looked up here."""
-        check_process()
-        options, shard, device = self.options, self._shard(), self.device
-        batching = self._batching(shard)
-        start = self._progress.upcoming if at is None else at
-        distributed.warn_of_tasks(options.shard, options.mesh, options.process_group)
-        self._agree(start, device)  # first: where a rank failed before, the others would wait for it
-        if not self.source.endless and not self._order.ahead and not self._order.num_steps(batching):
-            return self._open(NOTHING, shard, at)
-        # Drawn in the caller's thread: a sampler may use the global generators.
-        epoch = self._order.epoch(self.seed, start)
-        self.source.prepare(self.seed, start, shard, epoch)
-        try:
-            if self.source.empty:
-                return self._open(NOTHING, shard, at)
-        except Exception as error:  # no sample that was tried can be made: those of this batch are bad ones
-            let_through(error)
-            step = next(epoch.steps(start, batching), None)
-            if step is None or self.source.endless:
-                raise
-            return self._open(Undescribed(step, leave_frame(error)), shard, at)
-        plan, engine = self._compiled(), self.engine
-        num_threads = options.num_threads or distributed.default_num_threads()
-        stream, alone = distributed.resolve_stream(options.stream, device), distributed.alone_on_machine()
-        settings = Settings(
-            source=self.source,
-            pass_=Pass(
-                seed=self.seed,
-                start=start,
-                shard=shard,
-                batch_size=self._batch_size,
-                num_threads=num_threads,
-                device=device,
-                drop_last=self.drop_last,
-                stream=stream,
-                alone=alone,
-            ),
-            plan=plan,
-            engine=engine,
-            prefetch=0 if self._order.ahead else options.prefetch,
-            padding=options.padding,
-            memory_format=options.memory_format,
-            policy=options.on_bad_sample,
-            max_pixels=options.max_pixels,
-            recorder=self._recorder,
-            shelf=self._shelf_of((plan, engine, num_threads, device, stream, alone), device),
-        )
-        self._recorder.nvtx = device.type == "cuda" and torch.cuda.is_available()
-        steps = epoch.steps(start, batching, self.source.steps_before(start))
-        self._warn_of_repeats(start, batching)
-        self._warn_of_held_generators()
-        run = Run(settings, steps)
-        self._runs.add(run)
-        return self._open(run, shard, at)  # last, so that an error of the sampler, say, loses no position
-
-    def _shelf_of(self, key: Any, device: torch.device) -> Shelf:
-        """Give the shelf of passes that depend on these things; one of others is closed."""
-        if self._shelf is None or self._shelf.key != key:
-            self._clear_shelf()
-            self._shelf = Shelf(key, device)
-        return self._shelf
-
-    def _clear_shelf(self) -> None:
-        if self._shelf is not None:
-            self._shelf.close()
-            self._shelf = None
-
-    def _open(self, run: Run | Nothing | Undescribed, shard: Shard, at: Position | None) -> OpenPass:
-        number, start = self._progress.begin(at)
-        options = self.options
-        try:
-            return OpenPass(
-                run=run,
-                start=start,
-                move=partial(self._progress.move, number),
-                loaded=partial(self._progress.loaded, number),
-                go_back=self._progress.load,
-                form=Forming(
-                    form=self._form,
-                    rebuild=self.source.rebuild,
-                    objects=self._objects if isinstance(run, Run) else [],
-                    collate=self._collate,
-                    transform=self._batch_function,
-                    seed=self.seed,
-                    shard=shard,
-                    device=self.device,
-                ),
-                state=self._state_at if options.with_state else None,
-                bad_samples=self.bad_samples,
-                most_bad=options.most_bad(self._samples_of(shard)),
-                timeout=options.timeout or None,
-                pin=options.pin_memory,
-                ends_unseen=self.source.endless,
-                padded=self.pad_last,
-                ranks=shard.world_size,
-            )
-        except BaseException:
-            # An interrupt: the pass was not begun for its user, and the next one begins at the same place.
-            run.close()
-            self._progress.load(start)
-            raise
-
-    def _samples_of(self, shard: Shard) -> int | None:
-        """A rank's samples of an epoch, rounded up; None where that is not known."""
-        return -(-self.num_samples // shard.world_size) if self._sized else None
-
-    @property
-    def _apart(self) -> bool:
-        """Whether batches are taken apart into samples, so that it is no matter how they are padded."""
-        return self.options.output == "list" or self.options.collate_fn is not None
-
-    @property
-    def _form(self) -> Callable[[dict[str, Any]], Any]:
-        """The function that puts a batch's fields into the form that the user asked for."""
-        output = self.options.output
-        if callable(output):
-            return output
-        if output == "list":
-            return self._lists
-        return self.source.rebuild if output == "tuple" else as_dict
-
-    def _lists(self, fields: dict[str, Any]) -> Any:
-        return as_lists(samples_of(fields, self.source.rebuild, self._objects))
-
-    @property
-    def _objects(self) -> list[str]:
-        kinds = {**self.source.kinds, **self._compiled().added}
-        return [name for name, kind in kinds.items() if str(kind) == "object"]
-
-    @property
-    def _collate(self) -> BatchFunction | None:
-        """The user's `collate_fn`, where it gets the samples that the loader decoded and transformed."""
-        function = self.options.collate_fn
-        return None if function is None or self.source.collated else BatchFunction("collate_fn", function, alone=True)
-
-    def _warn_of_held_generators(self) -> None:
-        plan = self._compiled()
-        for function in plan.held:
-            names = [name for name, rng in held_generators(function.function) if rng not in self._registered]
-            if names:
-                warnings.warn(
-                    f"the transform {function.name} holds the generator {names[0]}, which gives other numbers after a "
-                    "resume, since batches are made ahead: draw from rand.ndd, or write prefetch_factor=0 and "
-                    f"loader.register({names[0]!r}, {names[0]})",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
-        plan.held = []  # once
-
-    def _warn_of_repeats(self, start: Position, batching: Batching) -> None:
-        if self._order.ahead and start.samples_seen:
-            warnings.warn(
-                f"the sampler has no length: {start.samples_seen} indices are drawn again to go on there",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        left = self.num_samples - start.samples_seen if self._sized else 0
-        if 0 < left < batching.shard.world_size and not (self.drop_last or self.pad_last):
-            warnings.warn(
-                f"{left} samples of the epoch are left for {batching.shard.world_size} ranks: some repeat one (valid "
-                "is False)",
-                RuntimeWarning,
-                stacklevel=4,
-            )
 
     # Looking
 
@@ -793,13 +484,13 @@ class DataLoader(TakenByFabric):
         if trace is not None:
             if not isinstance(trace, (str, Path)):
                 raise TypeError(f"trace must be the path of a file, such as 'trace.json', got {trace!r:.80}")
-            write_trace(self._recorder, trace)
+            write_trace(self._passes.recorder, trace)
         source, options = self.source, self.options
         cores = distributed.default_num_threads()
         stats = make_stats(
-            self._recorder,
+            self._passes.recorder,
             Setting(
-                engine=self.engine if self._recorder.counts["batches"] else options.engine,
+                engine=self.engine if self._passes.recorder.counts["batches"] else options.engine,
                 device=str(self.device),
                 num_threads=options.num_threads or cores,
                 num_workers=options.num_workers,
@@ -809,7 +500,7 @@ class DataLoader(TakenByFabric):
             ),
         )
         if reset:
-            self._recorder.reset()
+            self._passes.recorder.reset()
         return stats
 
     # Lifecycle
@@ -824,9 +515,7 @@ class DataLoader(TakenByFabric):
         A new pass may begin later.  Between two passes a loader keeps DALI's thread pools with their decoders, a
         pipeline, and the memory of the batches that were made ahead (at most 8), but no thread of its own.
         """
-        for run in list(self._runs):
-            run.close()
-        self._clear_shelf()
+        self._passes.close()
         self.source.close()
 
     def __enter__(self) -> DataLoader:
@@ -834,13 +523,6 @@ class DataLoader(TakenByFabric):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        left = {"_runs", "_shelf", "_recorder"}
-        return {name: value for name, value in self.__dict__.items() if name not in left}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _runs=weakref.WeakSet(), _shelf=None, _recorder=Recorder())
 
     @never_raises
     def __repr__(self) -> str:
@@ -855,11 +537,13 @@ class DataLoader(TakenByFabric):
 
     def _told(self) -> dict[str, str]:
         """Say what the loader was told, and where it stands; nothing is read, and no GPU is looked for."""
-        options, at = self.options, self._progress.current
+        options, at = self.options, self._place.progress.current
         standard = {field.name: field.default for field in fields(options)} | {"memory_format": torch.channels_last}
         said = {"dataset": shown(self.source), "batch_size": str(self.batch_size)}
-        said["order"] = repr(self._order.fingerprint()) if type(self._order) in (Sequential, Shuffled) else ""
-        said["order"] = said["order"] or shown(self._order)
+        said["order"] = (
+            repr(self._place.order.fingerprint()) if type(self._place.order) in (Sequential, Shuffled) else ""
+        )
+        said["order"] = said["order"] or shown(self._place.order)
         said["seed"] = str(self.seed)
         for name, value in {"transform": self.transform, "batch_transform": self.batch_transform}.items():
             said |= {} if value is None else {name: shown(value)}
@@ -870,7 +554,3 @@ class DataLoader(TakenByFabric):
                 said[name] = shown(str(value) if isinstance(value, torch.device) else value, 80)
         said["position"] = f"epoch {at.epoch}, after {how_many(at.samples_seen, 'sample')}"
         return said
-
-
-def _default_kind() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -150,8 +150,9 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         try:
-            if s.plan.empty:
-                # There is only reading to do, and one thread needs the interpreter to itself.
+            if s.plan.empty or (s.source.ready and not s.plan.on_dali):
+                # There is only reading to do, or hardly any: one thread needs the interpreter to itself, and two would
+                # wait for each other.
                 self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
                 return
             first = self._start(fetch, 1, "read")

@@ -87,7 +87,7 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
         ValueError: several draws of whole batches that can't be read again, or a batch without samples.
     """
     source = loader.source
-    ahead = loader._order.ahead
+    ahead = loader._place.order.ahead
     by_index = not (source.endless or source.whole_batches or source.uses_dali or source.collated or ahead)
     alone: dict[str, Any] = {"prefetch_factor": 0, "with_state": False, "max_bad_samples": None}
     whole = loader.batch_transform is not None or source.collated
@@ -115,17 +115,17 @@ def look_at_loader(loader: DataLoader, samples: int, draws: int) -> Look:
             again = []
         else:
             with loader.beside(**alone, transform=Compose([])) as plain:
-                again = _draw_again(loader, _take(plain, samples, whole), plain._compiled().kinds, range(1, draws))
+                again = _draw_again(loader, _take(plain, samples, whole), plain._passes.plan().kinds, range(1, draws))
         left_out = other.bad_samples
         words = f"{type(source).__name__}, epoch {epoch}" + (f" to {epoch + draws - 1}" if draws > 1 else "")
-        seen = loader._progress.current.samples_seen
+        seen = loader._place.progress.current.samples_seen
         words += f", from sample {seen:,} on" if seen else ""
         if left_out:
             words += f"; {how_many(len({bad.index for bad in left_out}), 'bad sample')}, such as {left_out[0].path}"
         if source.collated:
             return Look(taken, words=words)
         taken += again
-        plan = other._compiled()
+        plan = other._passes.plan()
         views = [chain.key for chain in plan.views]
         chains = dict(zip(views or [""], plan.views or [plan], strict=True))
         return Look(
@@ -174,7 +174,7 @@ def _take(loader: DataLoader, samples: int, whole: bool) -> list[Sample]:
             names = () if loader.source.collated else loader.source.fields
             found += split(fields_of(batch, names))
         else:
-            found += samples_of(batch, dict, loader._objects)
+            found += samples_of(batch, dict, loader._passes.objects)
         if len(found) >= samples:
             break
     return found[:samples]
