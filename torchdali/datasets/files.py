@@ -14,6 +14,7 @@ from ..checks import nearest_path
 from ..columns import as_column, same_shape, told_column
 from ..fields import check_kinds
 from ..fingerprint import below_common_folder, files_digest
+from ..formats.class_folders import IMAGE_ENDINGS, find_classes, list_files
 from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
@@ -192,8 +193,6 @@ class ImageFolder(FileDataset):
         allow_empty: bool = False,
         exclude: Exclude | None = None,
     ) -> None:
-        from torchvision.datasets import folder
-
         if extensions is not None and is_valid_file is not None:
             raise ValueError("pass extensions or is_valid_file, not both")
         if isinstance(extensions, str):
@@ -204,11 +203,9 @@ class ImageFolder(FileDataset):
         self.extensions: tuple[str, ...] | None = None
         if is_valid_file is None:
             # torchvision compares endings with names in lower case.
-            self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
-        self.classes, self.class_to_idx = folder.find_classes(self.root)
-        self.samples: list[tuple[str, int]] = folder.make_dataset(
-            self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty
-        )
+            self.extensions = tuple(e.lower() for e in (IMAGE_ENDINGS if extensions is None else extensions))
+        self.classes, self.class_to_idx = find_classes(self.root)
+        self.samples = list_files(self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty)
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
         if exclude is not None:
