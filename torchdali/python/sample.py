@@ -277,7 +277,7 @@ def _children(value: Any, path: Path = ("",), opened: frozenset[Path] = frozense
         return dict(enumerate(value)) if not path or path in opened else None
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, tuple) and not isinstance(value, torch.Size):
+    if isinstance(value, tuple):
         return dict(zip(value._fields, value, strict=True)) if hasattr(value, "_fields") else dict(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

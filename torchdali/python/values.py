@@ -186,14 +186,21 @@ def column_of(kind: Held, values: list[Any]) -> Column:
     return numbers
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is plain memory, and not sparse, nested, quantised or without data."""
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
 def _kind_of(value: Any) -> Held:
+    if isinstance(value, torch.Tensor) and not _is_dense(value):
+        return "object"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "encoded" if is_image_file(np.frombuffer(value, np.uint8)) else "array"
     if _is_picture(value):
         return "array" if value.mode in _NUMBERS else "image"
     if isinstance(value, torch.Tensor) and value.dtype in _TORCH_ONLY:
         return "array"
-    if isinstance(value, complex):  # numpy's too
+    if isinstance(value, (complex, np.complexfloating)):
         return "number"
     if isinstance(value, np.ndarray) and value.dtype.kind == "c":
         return "array" if value.ndim else "number"
