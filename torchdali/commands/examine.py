@@ -23,7 +23,7 @@ from ..formats.parts import kind_of_bytes
 from ..formats.recordio import Image, whole
 from ..formats.report import Entry
 from ..storage import Storage, is_remote, open_storage
-from ..transforms.geometry import Decode
+from ..transforms.decode import Decode
 from .collection import Part, Sample
 
 _NAMES = {"dali": "DALI", "pillow": "Pillow"}  # in the order in which a loader asks them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..checks import nearest_path
 from ..columns import as_column, same_shape, told_column
 from ..fields import check_kinds
 from ..fingerprint import below_common_folder, files_digest
-from ..formats.files import as_root, read_file, walk
+from ..formats.class_folders import IMAGE_ENDINGS, find_classes, list_files
+from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
 from ..kinds import ENCODED, NUMBER, AnyKind, Image, Mask, as_kind, as_kinds
@@ -193,8 +194,6 @@ class ImageFolder(FileDataset):
         allow_empty: bool = False,
         exclude: Exclude | None = None,
     ) -> None:
-        from torchvision.datasets import folder
-
         if extensions is not None and is_valid_file is not None:
             raise ValueError("pass extensions or is_valid_file, not both")
         if isinstance(extensions, str):
@@ -205,19 +204,9 @@ class ImageFolder(FileDataset):
         self.extensions: tuple[str, ...] | None = None
         if is_valid_file is None:
             # torchvision compares endings with names in lower case.
-            self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
-        self.classes, self.class_to_idx = folder.find_classes(self.root)
-        takes = is_valid_file or (lambda path: path.lower().endswith(self.extensions or ()))
-        self.samples: list[tuple[str, int]] = []
-        empty = []
-        for name, number in sorted(self.class_to_idx.items()):
-            found = [path for path in _files_in(os.path.join(self.root, name)) if takes(path)]
-            self.samples += [(path, number) for path in found]
-            if not found:
-                empty.append(name)
-        if empty and not allow_empty:
-            said = f" Supported extensions are: {', '.join(self.extensions)}" if self.extensions else ""
-            raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}.{said}")
+            self.extensions = tuple(e.lower() for e in (IMAGE_ENDINGS if extensions is None else extensions))
+        self.classes, self.class_to_idx = find_classes(self.root)
+        self.samples = list_files(self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty)
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
         if exclude is not None:
@@ -225,12 +214,6 @@ class ImageFolder(FileDataset):
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name
-
-
-def _files_in(folder: str) -> Iterator[str]:
-    """Give all files below a folder in torchvision's order."""
-    for inner, _, names in sorted(walk(folder)):
-        yield from (os.path.join(inner, name) for name in sorted(names))
 
 
 def _lists(paths: Sequence[str | Path] | Mapping[str, Sequence[str | Path]]) -> dict[str, list[str]]:

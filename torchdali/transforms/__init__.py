@@ -12,11 +12,12 @@ from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
 from .compose import Compose
 from .crop_or_pad import CenterCropOrPad, RandomCropOrPad, TrimBorder
 from .crops import FiveCrop, RandomSizeCrop, TenCrop
+from .decode import Decode
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
 from .frames import UniformTemporalSubsample
 from .function import function, traceable
-from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .geometry import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
 from .iou_crop import RandomIoUCrop
 from .jpeg import JPEG
