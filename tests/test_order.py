@@ -412,14 +412,14 @@ class Liar(OwnSampler):
 
 
 class Private(OwnSampler):
-    """A sampler with a generator of its own, which can't be put back."""
+    """A sampler whose numbers are the system's, and can't be had again."""
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
-        self.rng = np.random.default_rng(0)
+        self.rng = random.SystemRandom()
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.rng.permutation(self.n).tolist())
+        return iter(self.rng.sample(range(self.n), self.n))
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,22 @@ def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator
         generator.manual_seed(own)
 
 
-def seeded(seed: int, epoch: int, index: int) -> None:
+def seeded(seed: int, epoch: int, index: int) -> int:
     """Seed the global generators for one sample.
 
     Args:
         seed: the loader's.
         epoch: the epoch (with its cycle, see `state.Position.key`).
         index: what the sample's random numbers are keyed by.
+
+    Returns:
+        The 64-bit seed of the sample.
     """
     # As `seed_all`, and quicker: this is called for each sample.
     numbers = _SAMPLE.pack(seed % 2**64, epoch % 2**64, index % 2**64)
-    set_seeds(*_SEEDS.unpack(blake2b(numbers, digest_size=20).digest()))
+    python, legacy, own = _SEEDS.unpack(blake2b(numbers, digest_size=20).digest())
+    set_seeds(python, legacy, own)
+    return int(python)
 
 
 def global_states() -> tuple[bytes, ...]:
