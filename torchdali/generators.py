@@ -83,7 +83,7 @@ class HeldGenerators:
     def seed(self, number: int) -> None:
         """Seed each of them by a number and the way to it."""
         if self._searches < 2:
-            self._search()
+            self.search()
         for way, generator in self.now().items():
             if id(generator) not in self._before:
                 self._before[id(generator)] = generator, _get_state(generator)
@@ -95,10 +95,11 @@ class HeldGenerators:
         if self._searches != 1:
             return False
         before = set(self.now())
-        self._search()
+        self.search()
         return not before >= set(self.now())
 
-    def _search(self) -> None:
+    def search(self) -> None:
+        """Look for them."""
         self._places = list(_places(self._owner))
         self._searches += 1
         self.none = self._searches > 1 and not self._places
