@@ -15,12 +15,17 @@ from typing import Any
 import pytest
 
 from torchdali.testing import make_image_folder
+from torchdali.workers import launch
 
 from .launcher import finish, start
 from .patience import wait_until
 
 # A shell's background jobs ignore Ctrl-C, and so would the scripts that are interrupted here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# One fork server serves all workers of a test process.  It would import what the first pool needs and no more, and each
+# of some thousand workers after it the rest, in a fifth of a second.
+launch._PRELOAD += ["torchdali.python", "tests.source_datasets", "tests.workers_helpers", "PIL.JpegImagePlugin"]
 
 LONGEST = (
     *(

@@ -33,7 +33,12 @@ ROOT = Path(__file__).parent.parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 """For all programs: sums that are the same each time, and no look-up of the host's name, which can take a minute."""
 SET_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "DALI_NUM_THREADS")
-USED_BY_ALL = ("torch", "torchvision", "nvidia.dali.experimental.dynamic", "torchdali.testing")
+USED_BY_ALL = (
+    *("torch", "torchvision.transforms.v2", "nvidia.dali.experimental.dynamic"),
+    *("torchdali.testing", "torchdali.loader", "torchdali.engine.run", "torchdali.native"),
+    *("torchdali.datasets", "torchdali.python", "torchdali.trainers"),
+)
+"""With what loaders import late: two hundred modules, in half a second for each program."""
 
 _lock = threading.Lock()  # one request at a time
 

@@ -589,12 +589,13 @@ def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
 
 RECIPE = """
 import torchdali as td
+from torch.utils.data import ConcatDataset, Subset
 
 def make_loader(split, data, seed):
     tars = td.TarDataset(f"{data['root']}/*.tar", ["jpg"], fields=["image"], index_dir=f"{data['root']}/indexes")
     photos = td.FileDataset([f"{data['root']}/{n}.jpg" for n in range(3)])
-    sets = {"train": td.ConcatDataset([td.Subset(photos, [2, 0]), td.Subset(tars, [0, 3])]), "val": photos}
-    return td.DataLoader(sets[split], 2, shuffle=True, seed=seed)
+    train = ConcatDataset([Subset(photos, [2, 0]), Subset(tars, [0, 3])])
+    return td.DataLoader(train if split == "train" else photos, 2, shuffle=True, seed=seed)
 
 class Train:
     def __init__(self, seed: int = 0): self.seed = seed
@@ -641,7 +642,10 @@ def test_check_looks_at_the_samples_of_a_config_and_no_others(config, tmp_path, 
 
 def test_index_makes_the_indexes_of_a_config(config, tmp_path, capsys):
     said = as_json(capsys, "index", config)["files"]
-    assert [(Path(one["path"]).name, one["kind"], one["number"]) for one in said] == [("0.tar", "tar", 1), ("1.tar", "tar", 1)]
+    assert [(Path(one["path"]).name, one["kind"], one["number"]) for one in said] == [
+        ("0.tar", "tar", 1),
+        ("1.tar", "tar", 1),
+    ]
     assert len(list((tmp_path / "data" / "indexes").iterdir())) == 2  # where the recipe has them
 
 
@@ -661,11 +665,11 @@ def test_inspect_asks_the_loader_of_a_config(config, tmp_path, capsys):
     ("argv", "said"),
     [
         ("check {config} --split trian", "argument --split: invalid choice: 'trian' (choose from "),
-        ("check {config} --data.rot=x", "data.rot"),
+        ("check {config} --train.sed=4", "train"),
         ("check {config}x", "small.yamlx does not exist (did you mean "),
         ("check {tmp} --split val", "--split is for a recipe's config, such as configs/NAME/some.yaml, got "),
-        ("check {config} --index-dir x", "--index-dir is for data, and a config says its own: write the recipe's option"),
-        ("index {config} --split val", "a dataset of tars, records or videos was expected, got FileDataset"),
+        ("check {config} --index-dir x", "--index-dir is for data, and a config says its own: write the recipe's"),
+        ("index {config} --split val", "a dataset of tars, records or videos was expected, got FileDataset: "),
         ("index {config} --jbos 2", "index knows no argument '--jbos' (did you mean '--jobs'?)"),
         ("inspect {tmp}/s.json --data {config} --ext jpg", "--ext is for data"),
         ("inspect {tmp}/s.json --recipe x.py", "--recipe is for a recipe's config"),
@@ -673,12 +677,22 @@ def test_inspect_asks_the_loader_of_a_config(config, tmp_path, capsys):
         ("preview {config} --out {tmp}/a.png --shuffle", "--shuffle is for data"),
         ("preview {tmp} --out {tmp}/a.png --split val", "--split is for a recipe's config"),
         ("bench {tmp} --recipe x.py", "--recipe is for a recipe's config"),
+        ("preview {tmp}/configs/bad/a.yaml --out {tmp}/a.png", "recipes/bad.py, line 4: NameError: name 'rooot'"),
+        ("check {tmp}/configs/torn/a.yaml", "recipes/torn.py, line 2: SyntaxError: "),
         ("pack {config} {config}", "path must be a folder, got the file"),
         ("pack {tmp} {tmp}/pack --split val", "--split is for a recipe's config"),
     ],
 )  # fmt: skip
 def test_arguments_of_a_config_and_of_data(argv, said, config, tmp_path, capsys):
     (tmp_path / "s.json").write_text('{"version": 1, "epoch": 0, "samples_seen": 0}')
+    recipes = {
+        "bad": "def main(data: dict): ...\n\ndef make_loader(split, data):\n    rooot\n",
+        "torn": "x = 1\ndef f(:\n",
+    }
+    for name, script in recipes.items():
+        (config.parent.parent / name).mkdir()
+        (config.parent.parent / name / "a.yaml").write_text("data: {root: x}\n")
+        (tmp_path / "recipes" / f"{name}.py").write_text(script)
     assert main(argv.format(config=config, tmp=tmp_path).split()) == 2
     out, err = capsys.readouterr()
     assert not out and err.startswith("torchdali: ") and err.count("\n") == 1 and said in err, err

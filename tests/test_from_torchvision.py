@@ -538,7 +538,7 @@ def test_all_problems_are_listed_at_once():
         (v2.RandomApply([v2.ToImage()], p=0.5), "converts some images"),
         (v1.RandomRotation(9, InterpolationMode.BICUBIC), "interpolation must be nearest or bilinear"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
-        (torch.jit.ScriptModule(), "write it as torchdali.transforms.PerSample(f)"),
+        (torch.jit.ScriptModule(), "give the transforms as they were before torch.jit.script"),
     ],
 )
 def test_what_has_no_meaning_here(transform, reason):

@@ -319,7 +319,7 @@ def test_the_documentations_example(root, num_shards, num_workers):
 
     for shard in range(num_shards):
         callback = ExternalInputCallable(4, root, shard, num_shards)
-        pipe = Pipeline(4, 1, None, py_num_workers=1, py_start_method="spawn", exec_dynamic=True)
+        pipe = Pipeline(4, 1, None, py_num_workers=1, py_start_method="fork", exec_dynamic=True)
         with pipe:
             encoded, label = fn.external_source(callback, num_outputs=2, batch=False, parallel=True)
             pipe.set_outputs(fn.decoders.image(encoded), label)

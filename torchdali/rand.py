@@ -91,6 +91,8 @@ def _mix(x: int) -> int:
 
 
 def _words(x: ArrayLike | int) -> Words:
+    if isinstance(x, np.ndarray) and x.ndim and x.dtype == np.uint64:
+        return x
     if isinstance(x, (int, Sequence)):
         # Not by numpy, which takes a list of small and large integers for floats.
         x = np.array([int(value) % 2**64 for value in (x if isinstance(x, Sequence) else [x])], np.uint64)
@@ -170,6 +172,12 @@ class Rand:
         made._root = self._root[rows]
         return made
 
+    def rows(self, rows: NDArray[np.int64] | slice) -> Self:
+        """Make the numbers of some of the samples from the next draw on, where `take` begins with the first."""
+        made = copy.copy(self)
+        made._keys, made._root = self._keys[rows], self._root[rows]
+        return made
+
     def stream(self, name: str) -> Self:
         """Make independent numbers by a name of your own, such as "geometry".
 
@@ -214,10 +222,13 @@ class Rand:
         Raises:
             ValueError: low > high.
         """
-        low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
-        if not np.all(low <= high):
-            raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
-        below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
+        if isinstance(low, float) and isinstance(high, float) and low <= high:
+            below: Any = _below(low, high)
+        else:
+            low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
+            if not np.all(low <= high):
+                raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
+            below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
         # Rounding to float32 may land on `high`.
         out: NDArray[np.float32] = np.minimum((low + (high - low) * self._unit(shape)).astype(np.float32), below)
         return out
@@ -312,6 +323,12 @@ class Rand:
     def permutations(self, n: int) -> NDArray[np.int64]:
         """[N, n] int64, a random order of range(n) in each row."""
         return np.argsort(self.words(n), axis=1)
+
+
+@lru_cache(256)
+def _below(low: float, high: float) -> np.float32:
+    """Give the largest float32 below `high`, or `low` itself where they are equal."""
+    return np.float32(np.nextafter(np.float32(high), np.float32(low)))
 
 
 _PROPOSALS = 16  # of a gamma variate; each is taken with a probability of over 0.95, so one of them is

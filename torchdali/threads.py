@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ class DaemonThreads:
         self._idle = threading.Semaphore(0)  # threads that wait for a task
         self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
+        # Where Ctrl-C comes before anyone knows these threads, or before they are closed, they end with this object.
+        weakref.finalize(self, _end, self._tasks, self._threads)
 
     def map(self, function: Callable[[T], R], values: Iterable[T]) -> list[R]:
         """Call a function with each value, several at a time; the first error of the results rises.
@@ -55,16 +58,20 @@ class DaemonThreads:
             if len(self._threads) < self._count:
                 name = f"{self._name}_{len(self._threads)}"
                 thread = threading.Thread(target=_work, args=(self._tasks, self._idle), name=name, daemon=True)
-                thread.start()
-                self._threads.append(thread)
+                self._threads.append(thread)  # before it starts: Ctrl-C may come in there
+                try:
+                    thread.start()
+                except RuntimeError:  # the system gives no thread
+                    self._threads.remove(thread)
+                    raise
 
     def close(self) -> None:
         """Let the threads end, each after what it does now; those that wait have ended when this returns."""
-        for _ in self._threads:
-            self._tasks.put(None)
+        _end(self._tasks, self._threads)
         until = time.monotonic() + PATIENCE
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0))
+            if thread.ident is not None:
+                thread.join(max(until - time.monotonic(), 0))
 
 
 def map_in_threads(function: Callable[[T], R], values: Sequence[T], count: int, name: str) -> list[R]:
@@ -79,6 +86,11 @@ def map_in_threads(function: Callable[[T], R], values: Sequence[T], count: int, 
         return threads.map(function, values)
     finally:
         threads.close()
+
+
+def _end(tasks: SimpleQueue[Task | None], threads: list[threading.Thread]) -> None:
+    for _ in threads:
+        tasks.put(None)
 
 
 def _work(tasks: SimpleQueue[Task | None], idle: threading.Semaphore) -> None:

@@ -90,7 +90,7 @@ def _samples(arguments: argparse.Namespace) -> list[Sample]:
     for path in arguments.paths:
         if is_config(path):
             with closing(loader_of_arguments(arguments, path)) as loader:
-                own = samples_of(loader.dataset)
+                own = samples_of(loader.source)
         else:
             own = collect([path], arguments.index_dir)
         found |= {sample.path: sample for sample in own}

@@ -64,7 +64,7 @@ def _loaded(loader: DataLoader, state: Mapping[str, Any]) -> dict[str, Any]:
     except (StateMismatchError, ValueError, TypeError) as error:
         differences = [line.strip() for line in str(error).splitlines() if line.strip()]
         differences = differences[1:] or differences  # the first line is a title
-    return {"fits": not differences, "as": type(loader.dataset).__name__, "differences": differences}
+    return {"fits": not differences, "as": type(loader.source).__name__, "differences": differences}
 
 
 def _candidates(arguments: argparse.Namespace) -> Iterator[tuple[str, MapDataset]]:

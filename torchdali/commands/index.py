@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _of_config(arguments: argparse.Namespace, config: str) -> list[tuple[str, str, Indexed]]:
     """Make the loader of a config, and with it the indexes of its dataset."""
     with closing(loader_of_arguments(arguments, config)) as loader, wrong_input(config):
-        return [(path, kind, Indexed(number, None)) for path, (kind, number) in files_of(loader.dataset).items()]
+        return [(path, kind, Indexed(number, None)) for path, (kind, number) in files_of(loader.source).items()]
 
 
 def _indexed(files: list[tuple[str, str]], arguments: argparse.Namespace) -> list[tuple[str, str, Indexed]]:

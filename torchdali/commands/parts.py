@@ -20,12 +20,13 @@ from ..datasets import (
     VideoClips,
     Zip,
 )
+from ..datasets.records import RecordDataset
 from ..formats.report import absolute
 from ..kinds import Image, Mask
 from .collection import Sample, collect, sample_of_image
 from .command import UsageError
 
-_KINDS = {TarDataset: "tar", TFRecordDataset: "tfrecord", RecordIODataset: "recordio"}
+_KINDS: dict[type, str] = {TarDataset: "tar", TFRecordDataset: "tfrecord", RecordIODataset: "recordio"}
 
 
 def samples_of(dataset: Any, index_dir: str | None = None) -> list[Sample]:
@@ -44,7 +45,7 @@ def samples_of(dataset: Any, index_dir: str | None = None) -> list[Sample]:
                 images |= dict.fromkeys(own.files[name][index] for index in indices)
         elif isinstance(own, CocoDataset):
             images |= dict.fromkeys(own.paths[index] for index in indices)
-        elif isinstance(own, tuple(_KINDS)):
+        elif isinstance(own, (TarDataset, RecordDataset)):
             shards |= dict.fromkeys(own.shards)
             inside |= dict.fromkeys(own.path(int(index)) for index in indices)
     if not images and not inside:
@@ -66,7 +67,7 @@ def files_of(dataset: Any) -> dict[str, tuple[str, int]]:
     """
     found: dict[str, tuple[str, int]] = {}
     for own, indices in _leaves(dataset):
-        if isinstance(own, tuple(_KINDS)):
+        if isinstance(own, (TarDataset, RecordDataset)):
             kind = next(word for type_, word in _KINDS.items() if isinstance(own, type_))
             names = [own.path(int(index)).rpartition("#")[0] for index in indices]
             counts = dict.fromkeys(own.shards, 0) | dict(zip(*np.unique(names, return_counts=True), strict=True))
@@ -75,7 +76,7 @@ def files_of(dataset: Any) -> dict[str, tuple[str, int]]:
             found |= {path: ("video", int(count)) for path, count in zip(own.files, own.counts, strict=True)}
     if not found:
         raise UsageError(
-            f"a dataset with indexes was expected, of tars, records or videos, got {type(dataset).__name__}"
+            f"a dataset of tars, records or videos was expected, got {type(dataset).__name__}: it has no indexes"
         )
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch

@@ -10,6 +10,7 @@ import torch
 from ..datasets import FileDataset, MapDataset
 from ..transforms import Compose
 from ..transforms.base import Transform
+from ..transforms.foreign import foreign
 from .rules import name_of
 from .samples import samples_of
 from .translation import Translation, preset
@@ -80,6 +81,8 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
         ValueError: something has no counterpart; the message has a line for each transform and argument, with what to
             write instead.
     """
+    if instead := foreign(dataset):
+        raise TypeError(f"from_torchvision takes torchvision's transforms, got {type(dataset).__name__}: {instead}")
     if isinstance(dataset, MapDataset):
         raise TypeError(f"from_torchvision takes a dataset of torchvision, and {type(dataset).__name__} is one already")
     if is_transform(dataset):

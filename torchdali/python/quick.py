@@ -1,7 +1,7 @@
 """The quick way from a sample to the values of its columns: a structure as functions, made once and not looked up.
 
-It takes samples whose containers have the types of the first one's, and leaves all others, with their errors, to
-`sample`, which looks into each container anew.
+It takes samples whose containers have the types of the first one's, and leaves all others to `sample`, which looks into
+each container anew.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Take = Callable[[Any, list[Any]], None]
-"""Appends the values that lie in a value; any error says that the value is for the long way."""
+"""Appends the values that lie in a value; UnlikeError says that it is for the long way, others are the values'."""
 
 
 class UnlikeError(Exception):
-    """A container is of another type or size than the first sample's."""
+    """A container is of another type or size than the first sample's, or lacks a key."""
 
 
 def quick_way(frame: Any, converts: Mapping[str, Callable[[Any], Any]]) -> Take | None:
@@ -48,24 +48,26 @@ def _take_value(convert: Callable[[Any], Any]) -> Take:
     return take
 
 
-def _take_values(kind: type, converts: list[Callable[[Any], Any]]) -> Take:
+def _take_values(kind: Any, converts: list[Callable[[Any], Any]]) -> Take:
     """Take a tuple or list of values."""
     size = len(converts)
 
     def take(value: Any, row: list[Any]) -> None:
-        if type(value) is not kind or len(value) != size:
+        found: Any = type(value)
+        if found is not kind or len(value) != size:
             raise UnlikeError
-        row.extend([convert(one) for convert, one in zip(converts, value)])  # noqa: B905  # their lengths are checked
+        row += [convert(one) for convert, one in zip(converts, value, strict=True)]
 
     return take
 
 
-def _take_parts(kind: type, parts: list[tuple[Any, Take]]) -> Take:
+def _take_parts(kind: Any, parts: list[tuple[Any, Take]]) -> Take:
     """Take a container of containers, or a dict; a dict may have more keys than the first sample's."""
-    size = None if kind is dict else len(parts)
+    keys = {key for key, _ in parts}
 
     def take(value: Any, row: list[Any]) -> None:
-        if type(value) is not kind or (size is not None and len(value) != size):
+        found: Any = type(value)
+        if found is not kind or not (value.keys() >= keys if kind is dict else len(value) == len(keys)):
             raise UnlikeError
         for key, part in parts:
             part(value[key], row)

@@ -30,12 +30,11 @@ import torch
 
 from ..batch import Columns, Held
 from ..containers import frame_of, is_list, remade
-from ..errors import let_through
 from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
 from ..signature import Form
-from .quick import quick_way
+from .quick import UnlikeError, quick_way
 from .values import column_of, convert, converter, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
@@ -147,8 +146,8 @@ class Structure:
             try:
                 self._take(sample, row)
                 return row
-            except Exception as error:  # whatever it is, the long way says it
-                let_through(error)
+            except UnlikeError:
+                pass
         _check_parts(self.frame, sample)
         return [self._value(sample, leaf) for leaf in self.leaves]
 

@@ -150,10 +150,11 @@ def _array_converter(form: Form, other: Callable[[Any], Any]) -> Callable[[Any],
         array = value
         if type(value) is bytes:
             array = np.frombuffer(value, np.uint8)
-        elif type(value) is torch.Tensor and not value.requires_grad:
+        elif type(value) is torch.Tensor or _is_tv_tensor(value):
             try:
-                array = value.numpy()
-            except (TypeError, RuntimeError):  # of a GPU, conjugated, or of a dtype that numpy has not
+                with torch._C.DisableTorchFunctionSubclass():
+                    array = value.numpy()
+            except (TypeError, RuntimeError):  # it has a gradient or no dtype of numpy, is conjugated or on a GPU
                 return other(value)
         if type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim and expected.shape is None:
             return array
@@ -214,17 +215,31 @@ def _kind_of(value: Any) -> Held:
 
 def _is_picture(value: Any) -> bool:
     """Whether a value is a PIL image; without importing Pillow."""
-    return _is_picture_type(type(value))
+    kind: Any = type(value)
+    return _is_picture_type(kind)
 
 
 @lru_cache(64)
-def _is_picture_type(kind: type) -> bool:
+def _is_picture_type(kind: Any) -> bool:
     return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in kind.__mro__)
 
 
+def _is_tv_tensor(value: Any) -> bool:
+    kind: Any = type(value)
+    return kind is not torch.Tensor and _is_tv_type(kind)
+
+
 @lru_cache(64)
-def _is_tv_tensor(kind: type) -> bool:
-    return kind.__module__.startswith("torchvision.tv_tensors")
+def _is_tv_type(kind: Any) -> bool:
+    return issubclass(kind, torch.Tensor) and kind.__module__.startswith("torchvision.tv_tensors")
+
+
+def _plain(value: Any) -> Any:
+    """Give torchvision's tensors as plain ones: each call of a method of theirs costs as much as a conversion."""
+    if not _is_tv_tensor(value):
+        return value
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
 
 
 def _as_array(value: Any, told: Kind | None = None) -> Any:
@@ -233,10 +248,7 @@ def _as_array(value: Any, told: Kind | None = None) -> Any:
         floats = isinstance(told, (Boxes, Points)) or numbers.dtype == np.float64
         return numbers.astype(np.float32) if floats else numbers
     if isinstance(value, torch.Tensor):
-        if _is_tv_tensor(type(value)):
-            # Each call of a method of theirs costs as much as a small conversion.
-            with torch._C.DisableTorchFunctionSubclass():
-                value = value.as_subclass(torch.Tensor)
+        value = _plain(value)
         if value.dtype in _TORCH_ONLY:
             return value.detach().cpu()
         array: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
@@ -263,6 +275,7 @@ def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any]
             return None
         keep = value.mode == "RGB" or (value.mode == "L" and grey)
         return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
+    value = _plain(value)
     if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
         return None
     tensor = isinstance(value, torch.Tensor)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import let_through
 
-_PRELOAD = ["numpy", "torch", "cloudpickle", "torch.utils.data", "torchdali.workers.worker"]
+_PRELOAD = ["numpy", "numpy.random", "torch", "cloudpickle", "torch.utils.data", "torchdali.workers.worker"]
 GROUP_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
 """Signals that go to all processes of a job, before a machine is taken away, say: the pool's process decides."""
 _server: tuple[int, ForkServer] | None = None  # and the process that it belongs to

@@ -15,7 +15,7 @@ from .timm import timm_eval, timm_train
 from .video import VIDEO_MEAN as VIDEO_MEAN
 from .video import VIDEO_STD as VIDEO_STD
 from .video import video_eval, video_train
-from .views import dino, mocov3, simclr
+from .views import dino, mae, mocov3, simclr
 
 __all__ = [
     "detection_eval",
@@ -27,6 +27,7 @@ __all__ = [
     "imagenet_train",
     "keyword_spotting_eval",
     "keyword_spotting_train",
+    "mae",
     "mocov3",
     "segmentation_eval",
     "segmentation_train",

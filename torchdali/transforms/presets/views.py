@@ -61,6 +61,21 @@ def mocov3(size: int = 224, mean: Sequence[float] = MEAN, std: Sequence[float] =
     return [view(1.0, 0.0), view(0.1, 0.2)]
 
 
+def mae(
+    size: int = 224, scale: Sequence[float] = (0.2, 1.0), mean: Sequence[float] = MEAN, std: Sequence[float] = STD
+) -> Steps:
+    """Give the pretraining transform of MAE; the model draws its masks.
+
+    He et al., "Masked Autoencoders Are Scalable Vision Learners", 2022 (`main_pretrain.py`).
+
+    Args:
+        size: of the images in pixels.
+        scale: range of the crop's part of the image's area.
+        mean, std: of Normalize.
+    """
+    return [RandomResizedCrop(size, scale, interpolation="bicubic"), RandomHorizontalFlip(), Normalize(mean, std)]
+
+
 def dino(
     size: int = 224,
     local_size: int = 96,
@@ -72,7 +87,8 @@ def dino(
 ) -> list[Steps]:
     """Give the transforms of DINO's views, two global and several local ones: `T.Views(presets.dino())`.
 
-    Caron et al., "Emerging Properties in Self-Supervised Vision Transformers", 2021 (`DataAugmentationDINO`).
+    Caron et al., "Emerging Properties in Self-Supervised Vision Transformers", 2021 (`DataAugmentationDINO`).  Those of
+    DINOv2 are `dino(224, 98, scale=(0.32, 1.0), local_scale=(0.05, 0.32))`.
 
     Args:
         size, local_size: of the global and the local images in pixels.
