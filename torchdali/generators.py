@@ -76,7 +76,7 @@ class HeldGenerators:
         for container, key, way in self._places:
             with suppress(LookupError):  # it was removed
                 value = container[key]
-                if _is_a(value, _KINDS) and not _is_global(value):
+                if is_generator(value):
                     found.setdefault(id(value), (way, value))
         return dict(found.values())
 
@@ -114,6 +114,11 @@ class HeldGenerators:
             for generator, state in self._before.values():
                 _set_state(generator, state)
             self._before.clear()
+
+
+def is_generator(value: Any) -> bool:
+    """Whether a value is a generator of Python, numpy or torch that has a state, and is not a global one."""
+    return _is_a(value, _KINDS) and not _is_global(value)
 
 
 def known_values(function: Any) -> Iterator[tuple[str, Any]]:
