@@ -9,229 +9,50 @@ JSON per measurement, and tables at the end.
 
     python benchmarks/gpu_bench.py                                    # about 90 seconds
     python benchmarks/gpu_bench.py --hw-loads 0,0.5,0.65,0.8,0.9,1    # DALI's pipeline with other shares of the decoder
-    python benchmarks/gpu_bench.py --device cpu --batch-size 32 --images 96 --rounds 1 --seconds 0.5    # a rehearsal
+    python benchmarks/gpu_bench.py --device cpu --batch-size 8 --images 96 --rounds 1 --seconds 0.5 --model ""
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import platform
 import queue
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
+from _gpu_contenders import (
+    BASELINE,
+    CONTENDERS,
+    CROP,
+    DECODER,
+    NUM_THREADS,
+    OPTIONAL,
+    SWEPT,
+    Batches,
+    contender,
+    synchronize,
+)  # fmt: skip
+from _gpu_images import ensure_images
 
 ROOT = Path(__file__).parent.parent
-WIDTH, HEIGHT, QUALITY, GRAIN = 500, 375, 90, 7.0
-CROP = 224
-AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-SEED = 0
-NUM_THREADS = len(os.sched_getaffinity(0))
 SKIP = 8  # batches before a window's clock starts: they were made ahead while the contender rested
-BASELINE = "dali-pipeline"
-OPTIONAL = {"dali-pipeline-roi"}  # its decoder may crash: nvImageCodec#55
-Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
-
-
-# Data
-
-
-def ensure_images(root: Path, number: int) -> dict[str, float]:
-    """Write the images at `root` unless they are there, read them once into the page cache, and describe them."""
-    root = root / f"{number}-q{QUALITY}-g{GRAIN:g}"
-    if not root.exists():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=root.parent))
-        with ThreadPoolExecutor(NUM_THREADS) as pool:
-            list(pool.map(partial(_write_image, scratch, _sources()), range(number)))
-        try:
-            scratch.replace(root)
-        except OSError:  # another process was faster
-            shutil.rmtree(scratch)
-    sizes = [len(path.read_bytes()) for path in root.rglob("*.jpg")]
-    return {"images": len(sizes), "mean_bytes": round(sum(sizes) / len(sizes)), "root": str(root)}  # type: ignore[dict-item]
-
-
-def _sources() -> list[Any]:
-    from PIL import Image
-
-    names = ("flower.jpg", "flower2.jpg", "app13-multiple.jpg")
-    return [Image.open(ROOT / "tests" / "data" / "photos" / name).convert("RGB") for name in names]
-
-
-def _write_image(root: Path, sources: list[Any], index: int) -> None:
-    """Write a window of a photograph, with grain, so that it has as many bytes as a photograph of its size."""
-    from PIL import Image
-
-    rng = np.random.default_rng([SEED, index])
-    source = sources[index % len(sources)]
-    scale = min(source.width / WIDTH, source.height / HEIGHT) * rng.uniform(0.6, 1.0)
-    left, top = rng.uniform(0, source.width - WIDTH * scale), rng.uniform(0, source.height - HEIGHT * scale)
-    window = (left, top, left + WIDTH * scale, top + HEIGHT * scale)
-    image = np.asarray(source.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC, box=window), np.float32)
-    image = image + rng.normal(0, GRAIN, (HEIGHT, WIDTH, 1)).astype(np.float32)
-    folder = root / f"class_{index % 10}"
-    folder.mkdir(exist_ok=True)
-    file = io.BytesIO()
-    Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=QUALITY)
-    (folder / f"{index:05d}.jpg").write_bytes(file.getvalue())
-
-
-# Contenders: each gives batches for ever
-
-
-def torchdali(
-    args: argparse.Namespace, notes: dict[str, float], engine: str, prefetch: int, stream: Any = "private"
-) -> Batches:
-    """Run torchdali; a pass is so long that its beginning does not count, and `notes` holds the beginning's time."""
-    import torchdali as td
-    from torchdali import transforms as T
-
-    folder = td.ImageFolder(args.root)
-    times = -(-(1 << 20) // len(folder))
-    loader = td.DataLoader(
-        td.FileDataset(folder.paths * times, folder.targets * times),
-        batch_size=args.batch_size,
-        shuffle=True,
-        seed=SEED,
-        device=args.device,
-        drop_last=True,
-        engine=engine,
-        prefetch_factor=prefetch,
-        stream=stream,
-        transform=T.Compose([T.RandomResizedCrop(CROP), T.RandomHorizontalFlip(), T.Normalize(mean=MEAN, std=STD)]),
-    )
-    for _ in loader:  # the first pass fills the caches that the second one uses
-        break
-    begin = time.perf_counter()
-    while True:
-        for images, labels in loader:
-            if "new_pass_s" not in notes:
-                synchronize(args.device)
-                notes["new_pass_s"] = time.perf_counter() - begin
-            yield images, labels
-
-
-def dali_pipeline(
-    args: argparse.Namespace, _: dict[str, float], region: bool, load: float | None, affine: bool = True
-) -> Batches:
-    """Run DALI's pipeline mode with the dynamic executor: decode whole images and crop, or decode the crop only."""
-    from nvidia.dali import fn, pipeline_def, types
-    from nvidia.dali.plugin.pytorch import DALIGenericIterator
-
-    gpu = args.device == "cuda"
-    options: dict[str, Any] = {"device": "mixed", "affine": affine} if gpu else {"device": "cpu"}
-    if load is not None and gpu:
-        options["hw_decoder_load"] = load
-
-    @pipeline_def(
-        batch_size=args.batch_size, num_threads=NUM_THREADS, seed=SEED, exec_dynamic=True, prefetch_queue_depth=2
-    )
-    def training() -> Any:
-        encoded, labels = fn.readers.file(file_root=args.root, random_shuffle=True, name="reader")
-        how = {"random_area": AREA, "random_aspect_ratio": ASPECT, "num_attempts": 10}
-        size = {"size": [CROP, CROP], "interp_type": types.INTERP_LINEAR, "antialias": True}
-        if region:
-            images = fn.resize(fn.decoders.image_random_crop(encoded, **how, **options), **size)
-        else:
-            images = fn.random_resized_crop(fn.decoders.image(encoded, **options), **how, **size)
-        images = fn.crop_mirror_normalize(
-            images,
-            dtype=types.FLOAT,
-            output_layout="HWC",
-            mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD],
-            mirror=fn.random.coin_flip(),
-        )
-        return images, labels.gpu() if gpu else labels
-
-    loader = DALIGenericIterator(training(device_id=0 if gpu else None), ["images", "labels"], size=-1)
-    for (batch,) in loader:
-        yield batch["images"].permute(0, 3, 1, 2), batch["labels"]
-
-
-def ndd_eager(args: argparse.Namespace, _: dict[str, float]) -> Batches:
-    """Run DALI's dynamic mode, the operators one after the other, as in its guide."""
-    import nvidia.dali.experimental.dynamic as ndd
-    from nvidia.dali import types
-
-    device = "gpu" if args.device == "cuda" else "cpu"
-    ndd.random.set_seed(SEED)
-    reader = ndd.readers.File(file_root=args.root, random_shuffle=True)
-    with ndd.EvalContext(num_threads=NUM_THREADS):
-        while True:
-            for encoded, labels in reader.next_epoch(batch_size=args.batch_size):
-                images = ndd.decoders.image(encoded, device=device)
-                images = ndd.random_resized_crop(
-                    images,
-                    size=[CROP, CROP],
-                    random_area=AREA,
-                    random_aspect_ratio=ASPECT,
-                    num_attempts=10,
-                    interp_type=types.INTERP_LINEAR,
-                    antialias=True,
-                )
-                images = ndd.crop_mirror_normalize(
-                    images,
-                    dtype=ndd.float32,
-                    output_layout="HWC",
-                    mean=[255 * value for value in MEAN],
-                    std=[255 * value for value in STD],
-                    mirror=ndd.random.coin_flip(batch_size=len(encoded.shape)),
-                )
-                labels = labels.gpu() if device == "gpu" else labels
-                yield images.torch().permute(0, 3, 1, 2), labels.torch()
-
-
-CONTENDERS: dict[str, Callable[..., Batches]] = {
-    "torchdali-auto": partial(torchdali, engine="auto", prefetch=2),
-    "torchdali-pipeline": partial(torchdali, engine="pipeline", prefetch=2),
-    "torchdali-pipeline-p0": partial(torchdali, engine="pipeline", prefetch=0),
-    "torchdali-eager": partial(torchdali, engine="eager", prefetch=2),
-    "torchdali-eager-p0": partial(torchdali, engine="eager", prefetch=0),
-    BASELINE: partial(dali_pipeline, region=False, load=None),
-    "dali-pipeline-roi": partial(dali_pipeline, region=True, load=None),
-    "ndd-eager": ndd_eager,
-}
-SWEPT: dict[str, Callable[..., Batches]] = {
-    "torchdali-pipeline-p4": partial(torchdali, engine="pipeline", prefetch=4),
-    "torchdali-current": partial(torchdali, engine="pipeline", prefetch=2, stream="current"),
-    "dali-pipeline-free": partial(dali_pipeline, region=False, load=None, affine=False),
-}
-"""Those that run only where they are named."""
-STEPPING = ("torchdali-auto", "torchdali-eager", BASELINE)  # these are also measured beside a training step
-
-
-def contender(name: str) -> Callable[..., Batches]:
-    """Find a contender by its name; `dali-pipeline@0.5` is DALI's pipeline with that `hw_decoder_load`."""
-    base, _, load = name.partition("@")
-    return partial(dali_pipeline, region=base.endswith("roi"), load=float(load)) if load else (CONTENDERS | SWEPT)[base]
+STEPPING = ("torchdali-auto", "torchdali-eager", BASELINE)  # these are also measured beside a training
 
 
 # A contender's process
-
-
-def synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def check(images: torch.Tensor, labels: torch.Tensor, device: str) -> None:
@@ -278,9 +99,61 @@ def make_step(device: str, milliseconds: float) -> Callable[[], None]:
     return partial(run, max(1, round(milliseconds / 1000 / one)))
 
 
-def measure_wait(batches: Batches, device: str, seconds: float, step_ms: float) -> dict[str, float]:
-    """Measure how long `next` takes in a training loop whose host is at most one step ahead of the GPU."""
-    step = make_step(device, step_ms)
+def make_training(
+    device: str, model: str, batch_size: int
+) -> tuple[Callable[[torch.Tensor, torch.Tensor], None], float]:
+    """Make the training step of one of torchvision's models, in bfloat16 and channels last, and time it alone.
+
+    Returns:
+        the step of a batch, and the milliseconds that it takes with a batch that is there.
+    """
+    from torchvision.models import get_model
+
+    network = get_model(model, num_classes=10).to(device, memory_format=torch.channels_last).train()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        with torch.autocast(device, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(network(images), labels.long().flatten())
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    images = torch.randn(batch_size, 3, CROP, CROP, device=device).contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(batch_size, dtype=torch.int64, device=device)
+    count = 10 if device == "cuda" else 1
+    for _ in range(count):  # chooses kernels
+        step(images, labels)
+    synchronize(device)
+    begin = time.perf_counter()
+    for _ in range(count):
+        step(images, labels)
+    synchronize(device)
+    return step, 1000 * (time.perf_counter() - begin) / count
+
+
+def measure_wait(
+    batches: Batches, device: str, seconds: float, step_ms: float = 0.0, model: str = ""
+) -> dict[str, Any]:
+    """Measure how long `next` takes in a training loop whose host is at most one step ahead of the GPU.
+
+    Args:
+        batches: of the contender.
+        device: "cuda" or "cpu".
+        seconds: the least duration.
+        step_ms: of a fake training step; not for a `model`.
+        model: one of torchvision's, which is trained.
+    """
+    step: Callable[..., None]
+    if model:
+        step, step_ms = make_training(device, model, len(next(batches)[0]))
+    else:
+        busy = make_step(device, step_ms)
+
+        def step(images: torch.Tensor, _: torch.Tensor) -> None:
+            images.mean()
+            busy()
+
     for _ in range(SKIP):
         next(batches)
     synchronize(device)
@@ -288,10 +161,9 @@ def measure_wait(batches: Batches, device: str, seconds: float, step_ms: float) 
     running: deque[Any] = deque()
     begin = time.perf_counter()
     while (at := time.perf_counter()) - begin < seconds:
-        images, _ = next(batches)
+        images, labels = next(batches)
         waits.append(time.perf_counter() - at)
-        images.mean()
-        step()
+        step(images, labels)
         if device == "cuda":
             event = torch.cuda.Event()
             event.record()
@@ -300,7 +172,11 @@ def measure_wait(batches: Batches, device: str, seconds: float, step_ms: float) 
                 running.popleft().synchronize()
     synchronize(device)
     elapsed = time.perf_counter() - begin
+    if device == "cuda":
+        del step
+        torch.cuda.empty_cache()  # the card is shared with the other contenders
     return {
+        "training": model or "products",
         "step_ms": step_ms,
         "steps": len(waits),
         "wait_ms": 1000 * sum(waits) / len(waits),
@@ -319,16 +195,18 @@ def serve(name: str, args: argparse.Namespace) -> None:
     first = next(batches)
     synchronize(args.device)
     notes["first_batch_s"] = time.perf_counter() - begin
-    check(*first, args.device)
+    if name != DECODER:
+        check(*first, args.device)
     for _ in range(SKIP):
         first = next(batches)
-    check(*first, args.device)
+    if name != DECODER:
+        check(*first, args.device)
     del first
     notes.setdefault("new_pass_s", float("nan"))
     answers.write(json.dumps(notes) + "\n")
     for line in sys.stdin:
         command = json.loads(line)
-        measure = measure_wait if "step_ms" in command else measure_rate
+        measure = measure_wait if "step_ms" in command or "model" in command else measure_rate
         answers.write(json.dumps(measure(batches, args.device, **command)) + "\n")
     os._exit(0)  # some contenders crash at their end, which does not matter here
 
@@ -355,7 +233,7 @@ class Child:
             self._lines.put(line)
         self._lines.put("")
 
-    def ask(self, command: dict[str, float] | None, timeout: float) -> dict[str, float] | None:
+    def ask(self, command: dict[str, Any] | None, timeout: float) -> dict[str, Any] | None:
         """Wait for the answer to a command, or to the start; None if none comes, and `failure` says why."""
         if self.failure:
             return None
@@ -370,7 +248,7 @@ class Child:
         except OSError:
             line = ""
         if not self.failure and line:
-            answer: dict[str, float] = json.loads(line)
+            answer: dict[str, Any] = json.loads(line)
             return answer
         self.failure = self.failure or self._why()
         self.end()
@@ -419,7 +297,7 @@ def print_tables(
     children: list[Child],
     starts: dict[str, dict[str, float]],
     rates: dict[str, list[dict[str, float] | None]],
-    waits: dict[str, list[dict[str, float]]],
+    waits: dict[str, list[dict[str, Any]]],
 ) -> None:
     print(
         "\n| contender | img/s: median (min-max) | ratio to dali-pipeline | CPU ms/img | first batch s | new pass s |"
@@ -429,7 +307,7 @@ def print_tables(
         name, rounds = child.name, rates[child.name]
         good = [each for each in rounds if each]
         if not good:
-            print(f"| {name} | failed: {child.failure} | | | | |")
+            print(f"| {name} | {f'failed: {child.failure}' if child.failure else 'not measured'} | | | | |")
             continue
         pairs = zip(rounds, rates.get(BASELINE, []), strict=False)
         ratios = [mine["images_per_second"] / base["images_per_second"] for mine, base in pairs if mine and base]
@@ -443,12 +321,13 @@ def print_tables(
         ]
         print(f"| {' | '.join(cells)} |")
     if any(waits.values()):
-        print("\n| contender | training step ms | waits for a batch, ms: mean (max) | whole step ms |")
-        print("|---|---|---|---|")
+        print("\n| contender | training | its step alone, ms | waits for a batch, ms: mean (max) | whole step ms |")
+        print("|---|---|---|---|---|")
         for name, found in waits.items():
             for each in found:
                 wait = f"{each['wait_ms']:.2f} ({each['wait_ms_max']:.1f})"
-                print(f"| {name} | {each['step_ms']:g} | {wait} | {each['whole_step_ms']:.1f} |")
+                step = f"{each['training']} | {each['step_ms']:.1f}"
+                print(f"| {name} | {step} | {wait} | {each['whole_step_ms']:.1f} |")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -459,7 +338,8 @@ def run(args: argparse.Namespace) -> int:
     children = [Child(name, args) for name in names]
     starts: dict[str, dict[str, float]] = {}
     rates: dict[str, list[dict[str, float] | None]] = {name: [] for name in names}
-    waits: dict[str, list[dict[str, float]]] = {name: [] for name in names if name in STEPPING}
+    waits: dict[str, list[dict[str, Any]]] = {name: [] for name in names if name in STEPPING}
+    interrupted = False
     try:
         deadline = time.monotonic() + args.timeout
         for child in children:
@@ -473,19 +353,23 @@ def run(args: argparse.Namespace) -> int:
                 rates[child.name].append(answer)
                 result = answer or {"failed": child.failure}
                 print(json.dumps({"round": number, "contender": child.name, **result}), flush=True)
-        for step in [float(text) for text in args.steps.split(",") if text]:
+        beside: list[dict[str, Any]] = [{"step_ms": float(text)} for text in args.steps.split(",") if text]
+        beside += [{"model": args.model}] if args.model else []
+        for command in beside:
             for child in children:
                 if child.name not in waits:
                     continue
-                answer = child.ask({"seconds": args.seconds, "step_ms": step}, args.timeout)
+                answer = child.ask({"seconds": args.seconds, **command}, args.timeout)
                 if answer:
                     waits[child.name].append(answer)
                     print(json.dumps({"contender": child.name, **answer}), flush=True)
+    except KeyboardInterrupt:
+        interrupted = True
     finally:
         for child in children:
             child.end()
     print_tables(children, starts, rates, waits)
-    return 1 if any(child.failure for child in children if child.name not in OPTIONAL) else 0
+    return 1 if interrupted or any(child.failure for child in children if child.name not in OPTIONAL) else 0
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -499,6 +383,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="the least duration of each measurement")
     parser.add_argument("--steps", default="30,90", help="milliseconds of the fake training steps; empty: none")
+    parser.add_argument("--model", default="resnet50", help="torchvision's model that is trained beside; empty: none")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds in which a contender must answer")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

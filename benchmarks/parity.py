@@ -6,7 +6,7 @@ For each transform: the mean and the largest difference from torchvision v2 in l
 differ by more than one level, and the CPU time per image, all in one thread: torchvision's own transform, the CPU form
 with the drawing of its params, and the DALI form, run eagerly.  For transforms that move, the largest difference of
 masks, boxes and points too; for sound, the difference from torchaudio and librosa.  `tests/test_transforms.py`,
-`tests/test_movers.py`, `tests/test_typed_chains.py` and `tests/test_sounds.py` hold the bounds.
+`tests/test_movers.py`, `tests/test_typed_chains.py`, `tests/test_sounds.py` and `tests/test_timm.py` hold the bounds.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ ELSEWHERE = {
     "they are held by other tests": (
         "Compose", "Decode", "Identity", "Lambda", "PerSample", "function", "traceable", "Mover", "SoundStep",
         "Transform", "Views", "FiveCrop", "TenCrop", "RandomApply", "RandomChoice", "RandomOrder", "RGB",
-        "rand_augment_transform",
+        "rand_augment_transform", "auto_augment_transform", "augment_and_mix_transform",
+    ),
+    "they are timm's, and equal to it": (
+        "TimmAugMix", "TimmAutoAugment", "TimmRandAugment", "TimmRandomErasing",
     ),
     "they draw noise of their own": ("GaussianNoise",),
     "torchvision has none": (
-        "GridMask", "TimmRandAugment", "CenterCrop3d", "RandomCrop3d", "RandomDepthFlip",
+        "GridMask", "CenterCrop3d", "RandomCrop3d", "RandomDepthFlip",
     ),
     "they mix whole batches": ("MixUp", "CutMix", "AugMix"),
     "they change no pixels, and are equal to torchvision's": (

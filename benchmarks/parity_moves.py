@@ -80,6 +80,9 @@ CASES: dict[str, tuple[Any, Move, Any, str]] = {
     "RandomCrop(160)": (T.RandomCrop(160), crop, v2.RandomCrop(160), ""),
     "RandomSizeCrop(100, 200)": (T.RandomSizeCrop(100, 200), crop, None, ""),
     "RandomResizedCrop(160)": (T.RandomResizedCrop(160), resized_crop, v2.RandomResizedCrop(160), RESIZING),
+    "CenterCropOrPad(240)": (T.CenterCropOrPad(240), crop, None, "timm's"),
+    "RandomCropOrPad(240)": (T.RandomCropOrPad(240), crop, None, "timm's"),
+    "TrimBorder(20)": (T.TrimBorder(20), crop, None, "timm's"),
     "RandomHorizontalFlip(1)": (
         T.RandomHorizontalFlip(1.0), lambda value, *_: F.horizontal_flip(value), v2.RandomHorizontalFlip(1.0), "",
     ),
@@ -95,6 +98,9 @@ CASES: dict[str, tuple[Any, Move, Any, str]] = {
     ),
     "RandomShortestSize": (
         T.RandomShortestSize([180, 200, 256], 300), resize, v2.RandomShortestSize([180, 200, 256], 300), RESIZING,
+    ),
+    "ResizeKeepRatio(180)": (
+        T.ResizeKeepRatio(180, random_scale_prob=0.5, random_aspect_prob=0.5), resize, None, RESIZING,
     ),
     "RandomResize(160, 256)": (T.RandomResize(160, 256), resize, v2.RandomResize(160, 256), RESIZING),
     "RandomRotation(30)": (T.RandomRotation(30, "bilinear"), rotation, v2.RandomRotation(30, BILINEAR), ROUNDING),

@@ -1,10 +1,11 @@
 """Check that memory, threads, descriptors, shared memory and child processes stay flat over a long run.
 
-    python benchmarks/soak.py                   # four kinds of run, about ten minutes
-    python benchmarks/soak.py --batches 1000000 --epochs 300 --rounds 2000 --kinds batches,epochs
+    python benchmarks/soak.py                   # five kinds of run, about 15 minutes
+    python benchmarks/soak.py --batches 1000000 --rounds 2000 --kinds batches,breaks
     python benchmarks/soak.py --short           # a minute, as the tests run it
 
     batches     small batches of real JPEGs, over many epochs
+    arrays      a million small batches of arrays, over many epochs
     epochs      epochs of a small set of Python code, in two workers that stay
     iterables   epochs of an iterable, in two workers that are started anew for each
     breaks      rounds that each seek, meet bad samples and break off
@@ -58,7 +59,7 @@ class Held(NamedTuple):
                 memory += child.memory_full_info().uss
             except psutil.Error:  # it has just ended
                 continue
-        shared = len(list(Path("/dev/shm").glob("torch*")))
+        shared = sum(len(list(Path("/dev/shm").glob(f"torch_{one.pid}_*"))) for one in (process, *children))
         return cls(memory / 2**20, process.num_threads(), process.num_fds(), shared, len(children))
 
 
@@ -115,6 +116,15 @@ def batches(count: int, folder: Path, engine: str) -> dict[str, Any]:
     return found
 
 
+def arrays(count: int, _folder: Path, _engine: str) -> dict[str, Any]:
+    rows = np.arange(20_000, dtype=np.float32).reshape(2_000, 10)
+    loader = td.DataLoader(td.InMemoryDataset(x=rows, y=list(range(2_000))), 2, shuffle=True, device="cpu")
+    endless = (batch for _ in itertools.count() for batch in loader)
+    found = watch("batches of arrays", count, lambda _: next(endless))
+    endless.close()
+    return found
+
+
 def epochs(count: int, _folder: Path, _engine: str) -> dict[str, Any]:
     rows = [{"x": np.full(100, number, np.float32), "number": number} for number in range(64)]
     with td.DataLoader(
@@ -146,13 +156,14 @@ def breaks(count: int, folder: Path, engine: str) -> dict[str, Any]:
     return watch("breaks, seeks and bad samples", count, disturb)
 
 
-KINDS = {"batches": batches, "epochs": epochs, "iterables": iterables, "breaks": breaks}
-SHORT = {"batches": 1500, "epochs": 30, "iterables": 12, "breaks": 40}
+KINDS = {"batches": batches, "arrays": arrays, "epochs": epochs, "iterables": iterables, "breaks": breaks}
+SHORT = {"batches": 1500, "arrays": 20_000, "epochs": 30, "iterables": 12, "breaks": 40}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=100_000)
+    parser.add_argument("--arrays", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--iterables", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=600, help="of breaks")
@@ -161,7 +172,10 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--json", type=Path, help="add a line for each kind to this file")
     args = parser.parse_args()
-    long = {"batches": args.batches, "epochs": args.epochs, "iterables": args.iterables, "breaks": args.rounds}
+    long = {
+        "batches": args.batches, "arrays": args.arrays, "epochs": args.epochs, "iterables": args.iterables,
+        "breaks": args.rounds,
+    }  # fmt: skip
     flat = True
     for kind in args.kinds.split(","):
         with tempfile.TemporaryDirectory() as root:

@@ -198,6 +198,7 @@ def image_cases() -> dict[str, Case]:
     }
     sharper = plain(lambda image: F.adjust_sharpness_image(image, 4))
     none = "torchvision has none."
+    timms = "timm's."
     combined = "Draws for each sample; what is inside draws by itself."
     flower = T.Grayscale(3)
     cases = {
@@ -206,10 +207,16 @@ def image_cases() -> dict[str, Case]:
         "RandomSizeCrop": Case(
             T.RandomSizeCrop(60, 140), window(), "DETR's; beside it torchvision's `crop`, with the same window."
         ),
+        "TrimBorder": Case(T.TrimBorder(25), window(), timms),
+        "CenterCropOrPad": Case(T.CenterCropOrPad((120, 230), (123, 117, 104)), None, timms),
+        "RandomCropOrPad": Case(T.RandomCropOrPad((180, 120), (123, 117, 104)), None, timms),
         "RandomResizedCrop": Case(T.RandomResizedCrop(150), window(resized)),
         "Resize": Case(T.Resize(90), plain(lambda image: F.resize(image, [90], antialias=True))),
         "RandomResize": Case(T.RandomResize(60, 150), resized),
         "RandomShortestSize": Case(T.RandomShortestSize([60, 90, 120]), resized),
+        "ResizeKeepRatio": Case(
+            T.ResizeKeepRatio(90, random_aspect_prob=1.0, random_aspect_range=(0.5, 2.0)), resized, timms,
+        ),
         "ScaleJitter": Case(T.ScaleJitter((150, 200), (0.4, 1.0)), resized),
         "Pad": Case(T.Pad(20, fill=(123, 117, 104)), plain(lambda image: F.pad(image, [20] * 4, fill=[123, 117, 104]))),
         "RandomZoomOut": Case(T.RandomZoomOut((123, 117, 104), (1.2, 2.0), p=1.0), zoomed_out),
@@ -267,6 +274,15 @@ def image_cases() -> dict[str, Case]:
             T.rand_augment_transform("rand-m9-mstd0.5-inc1"), None,
             "What timm's notation `rand-m9-mstd0.5-inc1` makes, by `rand_augment_transform`.", 5,
         ),
+        "TimmAutoAugment": Case(
+            T.auto_augment_transform("original-mstd0.5"), None,
+            "What timm's notation `original-mstd0.5` makes, by `auto_augment_transform`.", 5,
+        ),
+        "TimmAugMix": Case(
+            T.augment_and_mix_transform("augmix-m5-w4-d2"), None,
+            "What timm's notation `augmix-m5-w4-d2` makes, by `augment_and_mix_transform`.",
+        ),
+        "TimmRandomErasing": Case(T.TimmRandomErasing(1.0, mode="rand", min_count=3), None, timms),
         "PerSample": Case(
             T.PerSample(v2.RandomSolarize(128, 1.0)), plain(lambda image: F.solarize(image, 128)),
             "torchvision's own transform, in the loader's threads.",
@@ -285,6 +301,8 @@ NO_PICTURE = {
     "function": "marks a function as a transform that adds fields",
     "traceable": "marks a function that runs in a pipeline",
     "rand_augment_transform": "makes a TimmRandAugment, which is here",
+    "auto_augment_transform": "makes a TimmAutoAugment, which is here",
+    "augment_and_mix_transform": "makes a TimmAugMix, which is here",
     "Views": "several transforms of one image; FiveCrop and TenCrop are such",
 }
 

@@ -762,7 +762,10 @@ def tiffs() -> Files:
             yield f"tiff {order} grey alpha as type {kind}", tiff(2, 8, 1, 1, order, [(338, 3, 2)], samples_kind=kind)
             yield f"tiff {order} rgb as type {kind}", tiff(3, 8, 2, 1, order, samples_kind=kind)
         for value in range(1, 9):
-            yield f"tiff {order} orientation {value}", tiff(3, order=order, more=[(274, 3, value)])
+            turned = [(274, 3, value)]
+            yield f"tiff {order} orientation {value}", tiff(3, order=order, more=turned)
+            yield f"tiff {order} grey, orientation {value}", tiff(1, 8, 1, order=order, more=turned)
+            yield f"tiff {order} alpha, orientation {value}", tiff(4, order=order, more=[*turned, (338, 3, 2)])
         yield f"tiff {order} orientation as LONG", tiff(3, order=order, more=[(274, 4, 6)])
     for meaning in (0, 1, 2):
         yield f"tiff alpha of {meaning}", tiff(4, more=[(338, 3, meaning)])

@@ -289,7 +289,9 @@ def test_timms_notation():
     assert made("rand-n3-p0.7-m7-mmax20-inc0") == T.TimmRandAugment(7, 3, 0.7, magnitude_max=20)
     assert made("rand-m9-mstd101").magnitude_std == float("inf")
     hparams = {"img_mean": (124, 116, 104), "translate_const": 100, "interpolation": "nearest", "magnitude_std": 1.0}
-    expected = T.TimmRandAugment(9, magnitude_std=1.0, interpolation="nearest", fill=(124, 116, 104))
+    expected = T.TimmRandAugment(
+        9, magnitude_std=1.0, interpolation="nearest", fill=(124, 116, 104), translate_const=100
+    )
     assert made("rand-m9", hparams) == expected
     for wrong, message in (
         ("augmix-m3", 'config_str must begin with "rand"'),

@@ -46,8 +46,7 @@ def test_in_words(photos, capsys):
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_a_config_beside_torch(photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # of the parser that reads configs
+def test_a_config_beside_torch(photos, tmp_path, capsys):
     (tmp_path / "train").symlink_to(photos)
     config = CONFIGS / "image_classification" / "tiny.yaml"
     more = [f"--data.root={tmp_path}", "--data.batch_size=6", "--threads", 1, "--batch-size", 6, "--peer", "torch"]

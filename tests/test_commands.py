@@ -25,7 +25,7 @@ import torchdali as td
 from torchdali.commands import check, examine
 from torchdali.commands.collection import Sample, collect
 from torchdali.commands.inspect import problems
-from torchdali.commands.isolated import run_isolated
+from torchdali.commands.isolated import Outcome, run_isolated
 from torchdali.commands.main import COMMANDS, main
 from torchdali.formats.report import Entry, read_report
 from torchdali.progress import progress_bar
@@ -583,3 +583,116 @@ def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
     assert main(["check", str(folder)]) == 130
     err = capsys.readouterr().err
     assert err.endswith("\ntorchdali: interrupted\n") and "Traceback" not in err
+
+
+# Configs of recipes
+
+RECIPE = """
+import torchdali as td
+from torch.utils.data import ConcatDataset, Subset
+
+def make_loader(split, data, seed):
+    tars = td.TarDataset(f"{data['root']}/*.tar", ["jpg"], fields=["image"], index_dir=f"{data['root']}/indexes")
+    photos = td.FileDataset([f"{data['root']}/{n}.jpg" for n in range(3)])
+    train = ConcatDataset([Subset(photos, [2, 0]), Subset(tars, [0, 3])])
+    return td.DataLoader(train if split == "train" else photos, 2, shuffle=True, seed=seed)
+
+class Train:
+    def __init__(self, seed: int = 0): self.seed = seed
+
+def main(data: dict, train: Train): ...
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config whose training reads two of three files and two samples of two tars, and whose validation all files."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(3):
+        (data / f"{number}.jpg").write_bytes(image_file(number))
+    for number in range(2):
+        write_tar(data / f"{number}.tar", {f"{i}.jpg": image_file(i) for i in range(2)})
+    path = tmp_path / "configs" / "mine" / "small.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"data: {{root: {data}}}\ntrain: {{seed: 3}}\n")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.py").write_text(RECIPE)
+    return path
+
+
+def test_check_looks_at_the_samples_of_a_config_and_no_others(config, tmp_path, capsys, monkeypatch):
+    asked: list[Sample] = []
+
+    def collected(make: Any, items: list[Sample], jobs: int, timeout: float) -> Any:
+        asked[:] = items
+        return iter([Outcome(number, Entry(one.path, one.version, "good")) for number, one in enumerate(items)])
+
+    monkeypatch.setattr(check, "run_isolated", collected)
+    data = tmp_path / "data"
+    assert as_json(capsys, "check", config)["summary"]["samples"] == 4
+    expected = [str(data / one) for one in ("2.jpg", "0.jpg", "0.tar#0", "1.tar#1")]
+    assert [sample.path for sample in asked] == expected
+    as_json(capsys, "check", config, "--split", "val", data / "1.tar")
+    assert [Path(sample.path).name for sample in asked] == ["0.jpg", "1.jpg", "2.jpg", "1.tar#0", "1.tar#1"]
+    other = shutil.copytree(data, tmp_path / "other")
+    as_json(capsys, "check", config, f"--data.root={other}")
+    assert {Path(sample.path.partition("#")[0]).parent for sample in asked} == {other}
+
+
+def test_index_makes_the_indexes_of_a_config(config, tmp_path, capsys):
+    said = as_json(capsys, "index", config)["files"]
+    assert [(Path(one["path"]).name, one["kind"], one["number"]) for one in said] == [
+        ("0.tar", "tar", 1),
+        ("1.tar", "tar", 1),
+    ]
+    assert len(list((tmp_path / "data" / "indexes").iterdir())) == 2  # where the recipe has them
+
+
+def test_inspect_asks_the_loader_of_a_config(config, tmp_path, capsys):
+    from torchdali.commands.recipe import loader_of
+
+    state = tmp_path / "state.json"
+    with loader_of(str(config)) as loader:
+        state.write_text(json.dumps({"loader": loader.state_dict()}))
+    (one,) = as_json(capsys, "inspect", state, "--data", config)["states"]
+    assert one["data"] == {"fits": True, "as": "ConcatDataset", "differences": []}
+    (one,) = as_json(capsys, "inspect", state, "--data", config, "--train.seed=4", code=1)["states"]
+    assert not one["data"]["fits"] and one["data"]["differences"] == ["seed: expected 4, got 3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("check {config} --split trian", "argument --split: invalid choice: 'trian' (choose from "),
+        ("check {config} --train.sed=4", "train"),
+        ("check {config}x", "small.yamlx does not exist (did you mean "),
+        ("check {tmp} --split val", "--split is for a recipe's config, such as configs/NAME/some.yaml, got "),
+        ("check {config} --index-dir x", "--index-dir is for data, and a config says its own: write the recipe's"),
+        ("index {config} --split val", "a dataset of tars, records or videos was expected, got FileDataset: "),
+        ("index {config} --jbos 2", "index knows no argument '--jbos' (did you mean '--jobs'?)"),
+        ("inspect {tmp}/s.json --data {config} --ext jpg", "--ext is for data"),
+        ("inspect {tmp}/s.json --recipe x.py", "--recipe is for a recipe's config"),
+        ("inspect {tmp}/s.json --data {config} --data {tmp}", "--data must be one config, or data"),
+        ("preview {config} --out {tmp}/a.png --shuffle", "--shuffle is for data"),
+        ("preview {tmp} --out {tmp}/a.png --split val", "--split is for a recipe's config"),
+        ("bench {tmp} --recipe x.py", "--recipe is for a recipe's config"),
+        ("preview {tmp}/configs/bad/a.yaml --out {tmp}/a.png", "recipes/bad.py, line 4: NameError: name 'rooot'"),
+        ("check {tmp}/configs/torn/a.yaml", "recipes/torn.py, line 2: SyntaxError: "),
+        ("pack {config} {config}", "path must be a folder, got the file"),
+        ("pack {tmp} {tmp}/pack --split val", "--split is for a recipe's config"),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_config_and_of_data(argv, said, config, tmp_path, capsys):
+    (tmp_path / "s.json").write_text('{"version": 1, "epoch": 0, "samples_seen": 0}')
+    recipes = {
+        "bad": "def main(data: dict): ...\n\ndef make_loader(split, data):\n    rooot\n",
+        "torn": "x = 1\ndef f(:\n",
+    }
+    for name, script in recipes.items():
+        (config.parent.parent / name).mkdir()
+        (config.parent.parent / name / "a.yaml").write_text("data: {root: x}\n")
+        (tmp_path / "recipes" / f"{name}.py").write_text(script)
+    assert main(argv.format(config=config, tmp=tmp_path).split()) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("torchdali: ") and err.count("\n") == 1 and said in err, err

@@ -42,6 +42,7 @@ def test_one_process(package: str, tmp_path: Path) -> None:
     plain, torchs = make(), torch.utils.data.DataLoader(range(3))  # type: ignore[arg-type]
     wrapped, other = one.setup_dataloaders(make(), torchs)
     assert len(wrapped) == len(plain) and len(other) == 3
+    assert len(wrapped.dataset) == len(plain.dataset) and wrapped.batch_size == plain.batch_size
     epochs = [numbers(wrapped) for _ in range(2)]
     assert epochs == [numbers(plain) for _ in range(2)] and epochs[0] != epochs[1]
     # In the middle of the third epoch, and on from there in another process: Fabric counts passes from 0 again.

@@ -538,7 +538,7 @@ def test_all_problems_are_listed_at_once():
         (v2.RandomApply([v2.ToImage()], p=0.5), "converts some images"),
         (v1.RandomRotation(9, InterpolationMode.BICUBIC), "interpolation must be nearest or bilinear"),
         (v1.RandomHorizontalFlip(p=2), "p must be in"),
-        (torch.jit.ScriptModule(), "write it as torchdali.transforms.PerSample(f)"),
+        (torch.jit.ScriptModule(), "give the transforms as they were before torch.jit.script"),
     ],
 )
 def test_what_has_no_meaning_here(transform, reason):
@@ -904,6 +904,7 @@ def timms_create_transform(**changes):
         "min_area": 0.02,
         "max_area": 1 / 3,
         "log_aspect_ratio": (-1.2, 1.2),
+        "min_count": 1,
         "max_count": 1,
     }
     parts = {
@@ -921,7 +922,7 @@ def timms_create_transform(**changes):
 def test_timms_create_transform():
     crop, flip, augment, normalize, erase = from_torchvision(timms_create_transform()).transforms
     assert crop == T.RandomResizedCrop((24, 24), interpolation="bicubic") and flip == T.RandomHorizontalFlip(0.4)
-    hparams = {"img_mean": (124, 116, 104), "translate_pct": 0.4, "interpolation": "bilinear"}
+    hparams = {"img_mean": (124, 116, 104), "translate_pct": 0.4, "interpolation": "bicubic"}
     assert augment == T.rand_augment_transform("rand-m9-mstd0.5-inc1", hparams)
     np.testing.assert_allclose(normalize.mean, MEAN, rtol=1e-6)
     assert erase.value == "random" and erase.p == 0.25 and erase.scale == (0.02, 1 / 3)
@@ -939,13 +940,15 @@ def test_timms_create_transform():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"augment": timms("AutoAugment", "auto_augment", policy=[])}, r'write AutoAugment\("imagenet"\)'),
-        ({"augment": timms("AugMixAugment", "auto_augment", ops=[])}, r"write AugMix\(severity"),
-        ({"augment": timms("RandAugment", "auto_augment", ops=timms_operations()[:3], num_layers=2,
-                           choice_weights=None)}, "it has operations of its own: write TimmRandAugment"),
-        ({"erase": timms("RandomErasing", "random_erasing", max_count=3, rand_color=False, num_splits=0)},
-         "it erases several rectangles"),
-        ({"crop": timms("ResizeKeepRatio", size=(8, 8))}, r"write Resize\(size\) for the shorter edge"),
+        ({"augment": timms("AutoAugment", "auto_augment", policy=[])}, "its policy holds no operations"),
+        ({"augment": timms("AugMixAugment", "auto_augment", ops=timms_operations())}, "give them prob=1"),
+        ({"augment": timms("RandAugment", "auto_augment", num_layers=2, choice_weights=None,
+                           ops=[*timms_operations()[:3], *timms_operations(magnitude=5)[3:5]])},
+         "its operations differ in magnitude: give all the same"),
+        ({"augment": timms("RandAugment", "auto_augment", num_layers=2, choice_weights=None,
+                           ops=[*timms_operations()[:3], *timms_operations(magnitude_std=5)[3:5]])},
+         "its operations differ in magnitude_std"),
+        ({"crop": timms("RandomPad", size=(8, 8))}, r"write RandomCropOrPad\(size\)"),
         ({"crop": timms("SomethingNew", size=(8, 8))}, r"write it as torchdali.transforms.PerSample"),
     ],
 )  # fmt: skip

@@ -742,6 +742,7 @@ def test_torch_takes_over_where_dali_has_no_form(decoded, engine, prefetch):
         ([perspective, T.RandomHorizontalFlip()], 1),
         ([T.ElasticTransform(20.0, 2.0, fill=3)], 2),
         ([T.RandomEqualize(), T.RandomCrop(20)], 0),
+        ([T.RandAugment(3, 12), T.AutoAugment("cifar10")], 1),
         ([T.Views([[perspective], [T.RandomAutocontrast(), perspective]])], 1),
     ):
         made = []

@@ -20,7 +20,8 @@ from PIL import Image
 
 import torchdali as td
 from torchdali import pillow
-from torchdali.formats.image import make_readable, read_header, readable
+from torchdali.formats.headers import read_header, readable
+from torchdali.formats.image import make_readable
 
 from .image_variants import (
     chunk,

@@ -576,9 +576,18 @@ def set_part(worker: int) -> None:
     info.dataset.start, info.dataset.end = info.id * each, min(N, (info.id + 1) * each)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_workers_that_are_given_their_parts_when_they_start(num_workers):
-    with loader(Range(), num_workers, worker_init_fn=set_part, persistent_workers=True) as one:
+def set_part_by_number(worker: int) -> None:
+    """Never asks for its id, which is its argument."""
+    info = torch.utils.data.get_worker_info()
+    each = -(-N // info.num_workers)
+    info.dataset.start, info.dataset.end = worker * each, min(N, (worker + 1) * each)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "init"), [(1, set_part), (2, set_part), (3, set_part), (2, set_part_by_number)]
+)
+def test_workers_that_are_given_their_parts_when_they_start(num_workers, init):
+    with loader(Range(), num_workers, worker_init_fn=init, persistent_workers=True) as one:
         for _ in range(2):
             assert sorted(flat(one)) == list(range(N))
 

@@ -13,7 +13,6 @@ import sys
 import textwrap
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psutil
@@ -27,6 +26,7 @@ from torchdali import transforms as T
 from torchdali.engine.threads import SampleThreads
 from torchdali.prefetch import Prefetcher
 from torchdali.testing import garble_file, make_image_folder, sample_digests
+from torchdali.threads import DaemonThreads
 
 from .conftest import our_threads
 from .launcher import finish, start_code
@@ -528,16 +528,24 @@ def test_ctrl_c_before_the_run_is_known(make, monkeypatch):
 
 def test_ctrl_c_while_host_threads_start(monkeypatch):
     """They end at once, and torch has its number of threads again."""
-    before, submit, calls = torch.get_num_threads(), ThreadPoolExecutor.submit, []
+    before, start, calls = torch.get_num_threads(), threading.Thread.start, []
 
-    def interrupted(self, *arguments):
+    def interrupted(self):
         calls.append(self)
+        start(self)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return submit(self, *arguments)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         SampleThreads(3).each(lambda part: None, 3)
     monkeypatch.undo()
     assert wait_until(lambda: not our_threads(), 5) and torch.get_num_threads() == before
+
+
+def test_host_threads_that_no_one_closes_end():
+    """As where Ctrl-C comes before they are known to their owner, or while it closes them."""
+    threads = DaemonThreads(2, "torchdali-host")
+    assert threads.map(lambda value: value + 1, range(9)) == list(range(1, 10)) and our_threads()
+    del threads
+    assert wait_until(lambda: not our_threads(), 5)

@@ -77,9 +77,16 @@ def test_wrong_arguments_are_one_sentence_at_construction(dataset, changes, erro
 
 
 def test_wrong_datasets(dataset):
-    for wrong in (3, "folder", iter([1, 2])):
+    for wrong in (3, "folder"):
         with pytest.raises(TypeError, match=r"dataset must have samples by index.*ImageFolder\(root\)"):
             td.DataLoader(wrong)
+    for once in (iter([1, 2]), (i for i in range(3)), lambda: range(3)):
+        with pytest.raises(
+            TypeError, match=r"dataset must have samples by index.* write torchdali.IterableSource\(f\)"
+        ):
+            td.DataLoader(once)
+    with pytest.raises(TypeError, match=r"dataset must be an object, got the class: write InMemoryDataset\(...\)"):
+        td.DataLoader(td.InMemoryDataset)
     labels = td.InMemoryDataset(label=[1, 2, 3])
     with pytest.raises(ValueError, match="Resize acts on images, and the dataset has none"):
         td.DataLoader(labels, transform=T.Resize(3))

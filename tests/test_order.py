@@ -412,14 +412,14 @@ class Liar(OwnSampler):
 
 
 class Private(OwnSampler):
-    """A sampler with a generator of its own, which can't be put back."""
+    """A sampler whose numbers are the system's, and can't be had again."""
 
     def __init__(self, n: int) -> None:
         super().__init__(n)
-        self.rng = np.random.default_rng(0)
+        self.rng = random.SystemRandom()
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.rng.permutation(self.n).tolist())
+        return iter(self.rng.sample(range(self.n), self.n))
 
 
 @pytest.mark.parametrize(
@@ -501,3 +501,18 @@ def test_a_seek_costs_as_little_at_any_position() -> None:
         counted.clear()
         next(epoch.steps(Position(3, 0, epoch.start_of(k, batching)), batching))
         assert sum(counted) <= 256 + 4
+
+
+@pytest.mark.parametrize("end", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("make", [Shuffled, Sequential])
+def test_rows_that_are_drawn_together_are_those_of_each_step(make: Any, end: tuple[bool, bool]) -> None:
+    epoch, batching = make(1000).epoch(7, Position(2)), Batching(7, Shard(1, 3), *end)
+    asked = []
+    epoch.at = lambda positions, at=epoch.at: asked.append(len(positions)) or at(positions)
+    steps = list(epoch.steps(Position(2, 0, 42), batching))
+    for step in steps:
+        rows = epoch.at(step.positions)
+        assert np.array_equal(step.rows.indices, rows.indices) and np.array_equal(step.rows.keys, rows.keys)
+    assert asked[0] == 7 and len(asked) < 8 + len(steps)  # the first alone, then ever more
+    assert [step.number for step in steps] == list(range(2, 2 + len(steps)))
+    assert [step.last for step in steps] == [False] * (len(steps) - 1) + [True]

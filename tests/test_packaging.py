@@ -36,10 +36,16 @@ def run(*command: Any, timeout: float = 280, **options: Any) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with both: the wheel is built from the source distribution."""
+    """What `scripts/wheel` writes: the source distribution, and wheels with the kernels and without."""
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    run(ROOT / "scripts" / "wheel", folder, env={**os.environ, "TORCHDALI_VENV": sys.prefix})
     return folder
+
+
+def wheel_of(built: Path) -> Path:
+    """The wheel that pip chooses on this machine."""
+    (wheel,) = built.glob("*manylinux*.whl" if compiler() is not None else "*-none-any.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = (folder / "lib").glob("python*/site-packages")
     outer = {Path(path).resolve() for path in sys.path if path.endswith("site-packages")}
     (site / "outer.pth").write_text("".join(f"{path}\n" for path in sorted(outer)))
-    (wheel,) = built.glob("*.whl")
+    wheel = wheel_of(built)
     pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed")
     run(*pip, "--quiet", wheel, env=without_checkout())
     return python
@@ -118,9 +124,10 @@ def test_a_training_with_the_wheel(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
-    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    wheel, (source,) = wheel_of(built), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        tags = re.findall(r"^Tag: (.+)$", archive.read(f"torchdali-{td.__version__}.dist-info/WHEEL").decode(), re.M)
     code = {str(path.relative_to(ROOT)) for path in PACKAGE}
     assert code | {"torchdali/py.typed", "torchdali/native/images.c"} <= names
     assert {name.split("/")[0] for name in names} == {"torchdali", f"torchdali-{td.__version__}.dist-info"}
@@ -130,7 +137,14 @@ def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     (folder,) = tmp_path.iterdir()
     assert {"LICENSE", "README.md", "CHANGELOG.md", "recipes", "tests"} <= {path.name for path in folder.iterdir()}
-    # Without a compiler, the wheel is one of Python alone.
+    # The wheel's name says how old a glibc will do, and PyPI takes no other. One without kernels is for the rest.
+    if compiler() is not None:
+        found = [re.fullmatch(r"py3-none-manylinux_2_(\d+)_\w+|py3-none-manylinux2014_\w+", tag) for tag in tags]
+        assert all(found) and max(int(one[1]) for one in found if one is not None and one[1]) <= 28
+    (plain,) = built.glob("*-none-any.whl")
+    with zipfile.ZipFile(plain) as archive:
+        assert names - set(archive.namelist()) <= {f"torchdali/native/{BUILT}"}
+    # Without a compiler, the wheel is one of Python alone by itself.
     bare = {**without_checkout(), "PATH": "/nowhere", "CC": ""}
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "bare", folder, env=bare)
     (plain,) = (tmp_path / "bare").iterdir()

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 
 import torchdali as td
 from torchdali import _dali, pillow
-from torchdali.formats.image import readable
+from torchdali.formats.headers import readable
 
 FOLDER = Path(__file__).parent / "data" / "odd-images"
 

@@ -143,7 +143,7 @@ def test_a_recipe_is_a_new_list():
 def test_wrong_words():
     with pytest.raises(ValueError, match=r'auto_augment must be "ra", "ta_wide", .* got \'rotate\''):
         presets.imagenet_train(auto_augment="rotate")
-    with pytest.raises(ValueError, match='re_mode must be "const" or "pixel"'):
-        presets.timm_train(re_mode="rand")
+    with pytest.raises(ValueError, match='re_mode must be "const", "rand" or "pixel"'):
+        presets.timm_train(re_mode="noise")
     with pytest.raises(ValueError, match=r"augmentation must be one of 'hflip', .* got 'flip'"):
         presets.detection_train("flip")

@@ -21,7 +21,7 @@ def with_pretended_gpu(*arguments: str | Path) -> str:
     Raises:
         AssertionError: a test has failed, or has caused a hazard.
     """
-    command = [sys.executable, "-m", "pytest", "-p", "tests.pretended_gpu.plugin", "-p", "no:cacheprovider", "-q", "-s"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.pretended_gpu.plugin", "-p", "no:cacheprovider", "-s"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [*command, "--tb=short", *map(str, arguments)],
@@ -39,11 +39,10 @@ OF_A_GPU = (
 )
 
 
-def test_the_gpus_own_tests_as_far_as_values_allow():
-    output = with_pretended_gpu("tests/test_gpu.py", "-m", "gpu", "-k", " or ".join(OF_A_GPU))
-    assert " passed" in output and " skipped" not in output
-
-
-def test_no_hazards_and_the_check_has_teeth():
-    assert len(CASES) >= 3
-    with_pretended_gpu(*CASES)
+def test_the_gpus_own_tests_as_far_as_values_allow_and_no_hazards_and_teeth():
+    """In one process, whose start costs most of what a small test does."""
+    assert len(CASES) >= 5
+    output = with_pretended_gpu("tests/test_gpu.py", *CASES, "-k", " or ".join(("cases_", *OF_A_GPU)))
+    assert " skipped" not in output
+    for name in ("tests/test_gpu.py", *(os.fspath(case.relative_to(ROOT)) for case in CASES)):
+        assert f"{name} ." in output

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 from torchvision import tv_tensors
 
 import torchdali as td
@@ -189,6 +190,7 @@ AS_TORCH: dict[str, Callable[[int], Any]] = {
     "complex tensor": lambda i: torch.full((2,), i * 1j),
     "a conjugate": lambda i: torch.full((2,), i * 1j).conj(),
     "complex array": lambda i: np.full(2, i * 1j),
+    "complex number of numpy": lambda i: np.complex64(i * 1j),
     "array": lambda i: np.full(2, i),
     "float64 array": lambda i: np.full((2, 2), i / 2),
     "uint16 array": lambda i: np.full(2, i, np.uint16),
@@ -291,3 +293,38 @@ def test_a_list_of_another_length_later_is_an_error_that_says_what_to_write() ->
     samples: list[Any] = [{"v": [1, 2], "w": i} for i in range(12)] + [{"v": [1], "w": 0}]
     with pytest.raises(TypeError, match=r"v of the sample must have 2 parts, .*: give lists of one length, an array"):
         list(td.DataLoader(samples, 1, device="cpu"))
+
+
+def test_shapes_are_tuples_of_numbers() -> None:
+    """torch makes lists of tuples, here they stay tuples."""
+    (batch,) = td.DataLoader([{"shape": torch.zeros(i, 2).shape} for i in range(3)], 3, device="cpu")
+    assert_same(batch, {"shape": (torch.arange(3), torch.full((3,), 2))})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+    ids=["sparse", "nested"],
+)
+def test_tensors_that_are_no_plain_memory_are_listed(make: Callable[[], torch.Tensor]) -> None:
+    samples = [{"x": i, "graph": make()} for i in range(3)]
+    (batch,) = td.DataLoader(samples, 3, device="cpu")
+    assert [id(one) for one in batch["graph"]] == [id(one["graph"]) for one in samples]
+
+
+class Mesh:
+    def __init__(self, corners: int) -> None:
+        self.corners = corners
+
+
+def test_types_that_are_registered_with_torch_are_collated_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collate_meshes(meshes: list[Mesh], *, collate_fn_map: Any = None) -> torch.Tensor:
+        return torch.tensor([mesh.corners for mesh in meshes])
+
+    monkeypatch.setitem(default_collate_fn_map, Mesh, collate_meshes)
+    samples = [{"mesh": Mesh(i), "name": "a"} for i in range(3)]
+    (batch,) = td.DataLoader(samples, 3, device="cpu")
+    assert_same(batch, default_collate(samples))

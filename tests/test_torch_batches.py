@@ -76,6 +76,38 @@ def test_a_batch_is_its_images(steps):
         torch.testing.assert_close(image, expected, rtol=0, atol=1e-6 if image.is_floating_point() else 0)
 
 
+@pytest.mark.parametrize(
+    "step", [T.RandAugment(4, 12), T.TrivialAugmentWide(interpolation="bilinear", fill=(1, 2, 3)), T.AutoAugment(),
+             T.AugMix(severity=8)], ids=repr,
+)  # fmt: skip
+def test_every_operation_in_batches(step):
+    """Many samples, so that several share an operation and a strength, and each operation is drawn; with equalizing."""
+    n = 150
+    images = on_device(pixels(n, 12, 16), CPU)
+    assert isinstance(images, torch.Tensor)
+    params, _ = step.make_params(Rand(4, 0, np.arange(n)), np.tile([[12, 16]], (n, 1)))
+    for turn in range(step.rounds):
+        assert turn > 1 or set(params[f"{turn}"].tolist()) >= {1, 2, 4, 6}
+    made = step.transform_batch(images, params)
+    for image, expected in zip(made, one_by_one(images, [(step, params)]), strict=True):
+        assert torch.equal(image, expected)
+
+
+@pytest.mark.parametrize("step", [T.rand_augment_transform("rand-m9-n3-p1-inc1", {"interpolation": "bilinear"}),
+                                  T.TimmAutoAugment("3a"), T.TimmAugMix(9, width=2, interpolation="bilinear"),
+                                  T.TimmAugMix(5, blended=True, interpolation="nearest")], ids=repr)  # fmt: skip
+def test_timms_operations_in_batches(step):
+    """torchvision's kernels are near Pillow's, which timm's family has on the CPU."""
+    smooth = torch.nn.functional.interpolate(on_device(pixels(60, 4, 6), CPU).float(), (24, 36), mode="bicubic")
+    images = smooth.clamp(0, 255).to(torch.uint8)
+    params, _ = step.make_params(Rand(4, 0, np.arange(60)), np.tile([[24, 36]], (60, 1)))
+    made = step.transform_batch(images, params)
+    expected = torch.stack(one_by_one(images, [(step, params)]))
+    gap = (made.float() - expected.float()).abs().mean((1, 2, 3))
+    assert gap.median() < 2.5 and gap.mean() < 4
+    assert (expected.float() - images.float()).abs().mean() > 10
+
+
 def test_images_of_several_sizes_and_clips():
     """Images go one by one, and all frames of a clip get the sample's params."""
     steps: list[Transform] = [T.RandomPerspective(p=1.0), T.RandomEqualize(0.5), T.Normalize(MEAN, STD)]
@@ -139,6 +171,8 @@ def test_where_torch_takes_over_on_a_gpu():
     for step in (T.RandomPerspective(), T.ElasticTransform(), T.GaussianNoise(), T.RandomErasing(value="random")):
         assert split(T.Compose([first, step, jitter])) == 1 and split(T.Compose([first, step, jitter]), "cpu") == 0
     assert split(T.Compose([first, T.RandomEqualize(), flip])) == 1
+    for step in (T.RandAugment(), T.TrivialAugmentWide(), T.AutoAugment(), T.AugMix(), T.TimmRandAugment()):
+        assert split(T.Compose([first, flip, step, T.Normalize(MEAN, STD)])) == 2
     assert split(T.Compose([first, T.RandomApply([T.RandomPerspective()]), flip])) == 1
     assert split(T.Compose([first, flip]), kind=Video()) == 2
 

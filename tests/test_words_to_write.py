@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torchvision import tv_tensors
+from torchvision.transforms import transforms as v1
 from torchvision.transforms import v2
 
 import torchdali as td
@@ -90,3 +94,105 @@ def test_presets_are_unwrapped(folder: Path) -> None:
 def test_timms_conversions_have_rules(folder: Path) -> None:
     found = td.from_torchvision(Pictures(folder, v2.Compose([v2.CenterCrop(20), MaybeToTensor(), MaybeToTensor()])))
     assert list(found.transform.transforms) == [T.CenterCrop((20, 20)), T.ToDtype(torch.float32, scale=True)]
+
+
+class References:
+    """As the presets of torchvision's references for detection and segmentation, called with a target."""
+
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = v2.Compose(list(transforms))
+
+    def __call__(self, img: Any, target: Any) -> Any:
+        return self.transforms(img, target)
+
+
+class ConvertBCHWtoCBHW(torch.nn.Module):
+    """Of the references for clips."""
+
+    def forward(self, vid: torch.Tensor) -> torch.Tensor:
+        return vid.permute(1, 0, 2, 3)
+
+
+def test_presets_of_the_references() -> None:
+    """With targets; SSD's fills, which name masks and mean images; and clips, which are tensors from the first."""
+    mean = (123.0, 117.0, 104.0)
+    fill = defaultdict(lambda: mean, {tv_tensors.Mask: 0})
+    ssd = td.from_torchvision(References(v2.RandomZoomOut(fill=fill, side_range=(2, 2), p=1.0), v2.ToImage()))
+    images = np.full((1, 10, 10, 3), 200, np.uint8)
+    dataset = td.InMemoryDataset(image=images, mask=np.ones((1, 10, 10), np.uint8), kinds={"mask": "mask"})
+    for transform in (ssd, T.RandomZoomOut(fill, (2, 2), 1.0)):
+        image, mask = next(iter(td.DataLoader(dataset, 1, transform=transform, device="cpu")))
+        assert set(map(tuple, image.data[0].flatten(1).T.tolist())) == {(200, 200, 200), (123, 117, 104)}
+        assert mask.data.unique().tolist() == [0, 1]
+    clips = [v1.ConvertImageDtype(torch.float32), v1.Resize((8, 9), antialias=False), v1.Normalize((0.5,), (0.5,))]
+    video = td.from_torchvision(v1.Compose(clips))
+    assert video.transforms[:2] == [T.ToDtype(torch.float32, True), T.Resize((8, 9), antialias=False)]
+    with pytest.raises(ValueError, match=r"leave it out, and write clips.movedim\(1, 2\)"):
+        td.from_torchvision(v1.Compose([*clips, ConvertBCHWtoCBHW()]))
+
+
+def convert(image: Any) -> Any:
+    return image.convert("RGB")
+
+
+@pytest.mark.parametrize("function", [convert, lambda img: img.convert("RGB") if img.mode != "RGB" else img])
+def test_what_makes_images_rgb_does_nothing(function: Any) -> None:
+    """As CLIP's `_convert_image_to_rgb`: images of files are RGB, and others are not taken for it."""
+    for one in (function, v1.Lambda(function)):
+        assert td.from_torchvision(v1.Compose([v1.CenterCrop(8), one])).transforms == [T.CenterCrop((8, 8))]
+        grey = td.from_torchvision(v1.Compose([v1.Grayscale(), one])).transforms
+        assert grey == [T.Grayscale(1), T.RGB()]
+    for other in (lambda img: img.convert("L"), lambda img: img.convert("RGB").mode, lambda img: img.mode):
+        with pytest.raises(ValueError, match=r"PerSample\(f\), which calls f\(sample\) for each sample"):
+            td.from_torchvision(v1.Compose([v1.CenterCrop(8), other]))
+
+
+def of_library(name: str, module: str, base: type = object, **members: Any) -> Any:
+    return type(name, (base,), {"__module__": module, **members})()
+
+
+def test_transforms_of_other_libraries() -> None:
+    """The words are given wherever one is tried, and work."""
+    called = {"__call__": lambda self, *, image: {"image": image[::-1]}}
+    named = of_library("Compose", "albumentations.core.composition", **called)
+    batches = of_library("AugmentationSequential", "kornia.augmentation.container.augment", torch.nn.Sequential)
+    dataset = td.InMemoryDataset(image=np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3), label=[1])
+    with pytest.warns(FutureWarning, match="deprecated"):
+        scripted = torch.jit.script(torch.nn.Sequential(v1.CenterCrop(3)))
+    for thing, words in (
+        (named, r'write torchdali.transforms.PerSample\(lambda sample: \(transform\(image=sample\[0\]\)\["image"\], '),
+        (batches, r"write DataLoader\(..., batch_transform=lambda batch: \(augment\(batch\[0\]\), \*batch\[1:\]\)\)"),
+        (scripted, "give the transforms as they were before torch.jit.script"),
+    ):
+        for attempt in (td.from_torchvision, lambda one: T.Compose([one]), lambda one: T.RandomApply([one]),
+                        lambda one: td.DataLoader(dataset, 1, transform=one)):  # fmt: skip
+            with pytest.raises(TypeError, match=words) as caught:
+                attempt(thing)
+            assert "\n" not in str(caught.value)
+        with pytest.raises(ValueError, match=words):
+            td.from_torchvision(v1.Compose([v1.CenterCrop(8), thing]))
+    with pytest.raises(TypeError, match="takes its pictures by names"):
+        T.PerSample(named)
+    step = T.PerSample(lambda sample: (named(image=sample[0])["image"], *sample[1:]), form="numpy")
+    image, label = next(iter(td.DataLoader(dataset, 1, transform=step, device="cpu")))
+    assert torch.equal(image[0].permute(1, 2, 0), torch.arange(48, dtype=torch.uint8).view(4, 4, 3).flip(0))
+    assert label.tolist() == [1]
+
+
+def test_rotated_boxes_move_as_their_corners() -> None:
+    image = tv_tensors.Image(torch.zeros(3, 40, 60, dtype=torch.uint8))
+    boxes = tv_tensors.BoundingBoxes(torch.tensor([[20.0, 15, 10, 6, 30]]), format="CXCYWHR", canvas_size=(40, 60))
+    with pytest.raises(ValueError, match=r"rotated boxes move as their corners, so write them as \[m, 4, 2\].*Points"):
+        next(iter(td.DataLoader([(image, boxes)], 1, device="cpu")))
+    corners = v2.functional.convert_bounding_box_format(boxes, new_format="XYXYXYXY")
+    dataset = td.InMemoryDataset(image=[np.zeros((40, 60, 3), np.uint8)], corners=[corners.reshape(-1, 4, 2).numpy()])
+    steps = [T.RandomHorizontalFlip(1.0), T.RandomCrop((30, 30))]
+    loader = td.DataLoader(
+        dataset, 1, transform=T.Compose(steps), device="cpu", seed=3, kinds={"corners": td.kinds.Points()}
+    )
+    _, moved = next(iter(loader))
+    made = moved.data[0, 0] if isinstance(moved, td.Padded) else moved[0, 0]
+    expected = v2.functional.horizontal_flip(corners).reshape(4, 2)
+    expected = expected - (expected.mean(0) - made.mean(0))  # the crop's place
+    # A flip begins at another corner.
+    np.testing.assert_allclose(sorted(made.tolist()), sorted(expected.tolist()), atol=1e-3)

@@ -123,6 +123,8 @@ class _Draw:
 
 
 class _Ahead(Epoch):
+    chunk = 1
+
     def __init__(self, draw: _Draw) -> None:
         super().__init__(UNKNOWN, draw.rows)
         self._draw, self._last = draw, 0
@@ -145,6 +147,8 @@ class _Ahead(Epoch):
 
 
 class _BatchesAhead(BatchEpoch):
+    chunk = 1
+
     def __init__(self, draw: _Draw) -> None:
         super().__init__(np.zeros(0, np.int64), draw.rows)
         self._draw, self._last = draw, 0

@@ -37,6 +37,11 @@ class Attribute:
 
 def fixed(name: str) -> ValueError:
     """Make the error for an attribute that can't be set."""
+    if name == "batch_sampler":  # it is replaced by loaders of torch that keep their workers from epoch to epoch
+        return ValueError(
+            "batch_sampler can't be changed after the loader is made: to keep the workers, write "
+            "persistent_workers=True, and for other batches make another loader, and load the state into it"
+        )
     return ValueError(
         f"{name} can't be changed after the loader is made: make another loader, and load the state into it"
     )

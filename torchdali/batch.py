@@ -55,7 +55,13 @@ class Collated(Sequence[Any]):
 
     def to(self, device: torch.device) -> Collated:
         """Move every tensor, and every object with a method `to`, to a device."""
-        return self.map(lambda leaf: leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf)
+
+        def moved(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return leaf.to(device, non_blocking=True)
+            return leaf.to(device) if callable(getattr(leaf, "to", None)) else leaf
+
+        return self.map(moved)
 
 
 def map_leaves(value: Any, function: Callable[[Any], Any], whole: tuple[type, ...] = ()) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .errors import let_through
+from .generators import HeldGenerators
 from .rand import BatchRand
 from .state import Position
 
@@ -35,6 +36,7 @@ class BatchFunction:
         if not callable(function):
             raise TypeError(f"{word} must be a function of a batch, got {function!r:.80}")
         self.word, self.function, self._alone = word, function, alone
+        self.held = HeldGenerators(function)
         self.takes_rand, self.parts = False, 0
         if alone:
             return

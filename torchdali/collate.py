@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 
 from .batch import Column, Padded
 from .checks import last_part, resolve
@@ -161,6 +162,18 @@ def collate_arrays(
         array, sizes = padding.pad(field, column, lambda shape: np.empty(shape, column[0].dtype))
         data = torch.from_numpy(array)
     return Padded(data.to(device, non_blocking=True), torch.from_numpy(sizes).to(device, non_blocking=True))
+
+
+def collate_registered(values: Any) -> Any:
+    """Put objects together by the function that the user registered for their type in `default_collate_fn_map`.
+
+    Args:
+        values: the objects of a field, one per sample; where there is no such function, they are given back.
+    """
+    for cls, function in default_collate_fn_map.items():
+        if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
+            return function(list(values), collate_fn_map=default_collate_fn_map)
+    return values
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:

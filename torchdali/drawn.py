@@ -13,8 +13,10 @@ from . import ids
 from .ahead import DrawnAhead
 from .batches import BatchEpoch
 from .distributed import Shard
+from .generators import HeldGenerators
 from .ids import Taken
 from .order import Batching, Epoch, Indices, Order, Rows
+from .rand import Key, derive
 from .seeding import preserved
 from .state import Position
 from .torch_samplers import check_unsharded, own_generators, seed_draw, tell_epoch
@@ -80,8 +82,8 @@ class _Draw(NamedTuple):
 class Drawn(Order):
     """The order of a torch `Sampler`, or any sized iterable of indices: drawn once per epoch from (seed, epoch).
 
-    Every generator that a sampler may use is seeded for the draw and restored after it: the sampler's own
-    `generator`, and the global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
+    Every generator that a sampler may use is seeded for the draw and restored after it: those that it holds, and the
+    global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
     The first draw is made twice: randomness from elsewhere would lose samples silently, at a resume and between ranks.
 
     Raises:
@@ -94,6 +96,7 @@ class Drawn(Order):
 
     def __init__(self, sampler: Any, taken: Taken) -> None:
         self.sampler, self._taken, self.dataset_size = sampler, taken, taken.size or 0
+        self._held = HeldGenerators(sampler)
         self._fingerprints: dict[int, str] = {}  # by seed
         self._repeats = False  # it was seen to give the same order again
 
@@ -116,8 +119,8 @@ class Drawn(Order):
         if not self._repeats and not drawn.same(self._draw_once(seed, at)):
             raise ValueError(
                 f"{self._word} must give the same order from the same seeds, and {type(self.sampler).__name__} gave "
-                "two: take its randomness from torch's, numpy's or Python's global generator, from a torch.Generator "
-                "in its attribute `generator`, or from set_epoch"
+                "two: take its randomness from torch's, numpy's or Python's global generator, from one of theirs in "
+                "an attribute, or from set_epoch"
             )
         self._repeats = True
         return drawn
@@ -125,7 +128,8 @@ class Drawn(Order):
     def _draw_once(self, seed: int, at: Position) -> _Draw:
         own = own_generators(self.sampler)
         tell_epoch(self.sampler, at)
-        with preserved(*own):
+        with preserved(*own), self._held.preserved():
+            self._held.seed(derive(seed, Key.DRAWN, at.key))
             seed_draw(seed, at, own)
             drawn = list(self.sampler)
         if len(drawn) != len(self.sampler):

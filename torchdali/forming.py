@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from .batch_function import BatchFunction
+from .collate import collate_registered
 from .distributed import Shard
 from .engine.work import Work
+from .generators import HeldGenerators
 from .rand import BatchRand, Key
 from .samples import samples_of
 from .seeding import gpu_generator, preserved, seed_all
@@ -21,8 +23,8 @@ from .seeding import gpu_generator, preserved, seed_all
 class Forming:
     """Makes what the user gets of a batch's fields, in the caller's thread.
 
-    While the user's functions run, the global generators of Python, numpy and torch, this GPU's too, are seeded by the
-    batch's place in the stream; they are put back after it.
+    While the user's functions run, the global generators of Python, numpy and torch, this GPU's too, and those that the
+    functions hold, are seeded by the batch's place in the stream; they are put back after it.
 
     Attributes:
         form: puts the fields into the form that the user asked for.
@@ -60,19 +62,20 @@ class Forming:
             return rand.named(Key.BATCH, name)
 
         if self.collate is None:
-            batch = self.form(fields)
+            own = {name: collate_registered(fields[name]) for name in self.objects if name in fields}
+            batch = self.form(fields | own)
         else:
             samples = samples_of(fields, self.rebuild, self.objects)
-            with self._seeded(Key.COLLATE, self.seed, at.key, int(work.samples.keys[0])):
+            with self._seeded(self.collate.held, Key.COLLATE, self.seed, at.key, int(work.samples.keys[0])):
                 batch = self.collate(samples, make_rand, at, number)
         if self.transform is not None:
-            with self._seeded(Key.BATCH, self.seed, self.shard.rank, at.key, at.samples_seen):
+            with self._seeded(self.transform.held, Key.BATCH, self.seed, self.shard.rank, at.key, at.samples_seen):
                 batch = self.transform(batch, make_rand, at, number)
         return batch
 
     @contextmanager
-    def _seeded(self, *numbers: int) -> Iterator[None]:
+    def _seeded(self, held: HeldGenerators, *numbers: int) -> Iterator[None]:
         more = gpu_generator(self.device)
-        with preserved(*more):
-            seed_all(*numbers, more=more)
+        with preserved(*more), held.preserved():
+            held.seed(seed_all(*numbers, more=more))
             yield

@@ -137,6 +137,12 @@ class Boxes(Kind):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", str(getattr(self.format, "value", self.format)).lower())
+        if self.format in ("xywhr", "cxcywhr", "xyxyxyxy"):
+            raise ValueError(
+                f"format must be one of {', '.join(map(repr, BOX_FORMATS))}, got {self.format!r}: rotated boxes move "
+                "as their corners, so write them as [m, 4, 2], which "
+                'convert_bounding_box_format(boxes, new_format="XYXYXYXY").reshape(-1, 4, 2) gives, with kinds.Points()'
+            )
         _one_of("format", self.format, BOX_FORMATS)
 
 

@@ -10,6 +10,7 @@ from weakref import ref
 import torch
 from torch.utils.data import get_worker_info
 
+from .generators import HeldGenerators
 from .seeding import preserved, seed_all
 
 # By id, with the dataset itself: several loaders may read one dataset in turn.
@@ -41,8 +42,9 @@ class Listeners:
         """
         for listener in self._listeners:
             if again or not _knows(listener, seed, key):
-                with preserved():
-                    seed_all(seed, key)
+                held = HeldGenerators(listener)
+                with preserved(), held.preserved():
+                    held.seed(seed_all(seed, key))
                     listener.set_epoch(key % 2**32)
                 with suppress(TypeError):  # there are no weak references to it: it is told each time
                     _told[id(listener)] = ref(listener), seed, key

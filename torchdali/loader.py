@@ -226,6 +226,7 @@ class DataLoader(TakenByFabric):
         self._passes = Passes(self.source, options, self._place)
         self.transform = transform
         self.batch_transform = batch_transform
+        self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
@@ -258,8 +259,15 @@ class DataLoader(TakenByFabric):
 
     @property
     def batch_sampler(self) -> BatchTokens:
-        """The batches of the epoch in progress, as the indices of this rank's samples."""
+        """The batches of the epoch in progress, as the indices of this rank's samples.
+
+        It can't be changed, as timm's and YOLO's loaders do it to keep their workers: `persistent_workers` keeps them.
+        """
         return BatchTokens(self)
+
+    @batch_sampler.setter
+    def batch_sampler(self, value: Any) -> None:
+        raise fixed("batch_sampler")  # by object.__setattr__
 
     @property
     def transform(self) -> Any:

@@ -9,6 +9,7 @@ numbers and lists of one sample.  They are in pixels, (height, width) or (top, l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -38,6 +39,8 @@ def fill_of(fill: Fill, word: str, default: Any = 0) -> Any:
     if isinstance(fill, Mapping):
         named = {_word(key): value for key, value in fill.items()}
         value = next((named[key] for key in (*words, "others") if key in named), None)
+        if value is None and isinstance(fill, defaultdict) and fill.default_factory:
+            value = fill.default_factory()
         return default if value is None else value
     return default if fill is None or word not in ("image", "video") else fill
 

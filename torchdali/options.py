@@ -129,6 +129,13 @@ class Options:
         self._check_collating()
         self.check_batch_transform(self.batch_transform)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # torch's word for a format is picklable by the newer protocols only, and torch.save takes an older one.
+        return {**self.__dict__, "memory_format": str(self.memory_format).removeprefix("torch.")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, memory_format=getattr(torch, state["memory_format"]))
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen, but for the normal form of what was given
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -128,9 +129,12 @@ class Epoch:
 
     Attributes:
         ids: what a sampler yielded for the samples, by their indices, where it yields no indices.
+        chunk: the rows that `steps` asks for together, since a call for a few costs as much as one for a thousand; 1:
+            it never asks for more than a step's.
     """
 
     counts: Literal["samples", "batches"] | None = None  # see `Step`
+    chunk = 4096
     ids: Mapping[int, Any] = {}  # never changed
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], strided: bool = False) -> None:
@@ -212,17 +216,31 @@ class Epoch:
             before: the number of steps before it; None: those of `step_at`.
         """
         number = self.step_at(start.samples_seen, batching) if before is None else before
-        at, cut = start._replace(snapshot=None), self.cut(start.samples_seen, batching)
+        at, cuts, most = start._replace(snapshot=None), self._cuts(start.samples_seen, batching), 1
+        while some := list(islice(cuts, most)):
+            rows = self.at(np.concatenate([cut.positions for cut, _ in some]))
+            begin = 0
+            for cut, last in some:
+                end, own = at._replace(samples_seen=cut.end), slice(begin, begin + len(cut.positions))
+                part = Rows(rows.indices[own], rows.keys[own])
+                yield Step(at, end, part, cut.valid, cut.positions, last, self.counts, number)
+                at, begin, number = end, own.stop, number + 1
+            # The first batch shall not wait for the rows of many.
+            most = max(min(2 * most, self.chunk // batching.batch_size), 1)
+
+    def _cuts(self, position: int, batching: Batching) -> Iterator[tuple[Cut, bool]]:
+        """Yield a rank's cuts from a position on, and whether each is known to be the last."""
+        cut = self.cut(position, batching)
         while cut is not None:
-            end, following = at._replace(samples_seen=cut.end), self.cut(cut.end, batching)
-            last = following is None and self.counts is None
-            rows = self.at(cut.positions)
-            yield Step(at, end, rows, cut.valid, cut.positions, last, self.counts, number)
-            at, cut, number = end, following, number + 1
+            following = self.cut(cut.end, batching)
+            yield cut, following is None and self.counts is None
+            cut = following
 
 
 class EndlessEpoch(Epoch):
     """An epoch that ends where its source does; each rank counts its own samples, or its own batches of any size."""
+
+    chunk = 1
 
     def __init__(self, n: int, at: Callable[[Indices], Rows], counts: Literal["samples", "batches"]) -> None:
         super().__init__(n, at)

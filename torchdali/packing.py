@@ -103,6 +103,9 @@ def pack(
             f"pack needs a dataset whose samples are read by index, got {type(source).__name__}: write ImageFolder, "
             "TarDataset or another dataset, or one of torch with __getitem__ and __len__"
         )
+    folder = Path(path).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"path must be a folder, got the file {folder}")
     substitutes = _Substitutes()
     with DataLoader(
         source,
@@ -117,7 +120,6 @@ def pack(
         output=dict,
         on_bad_sample="raise" if on_bad_sample == "raise" else substitutes,
     ) as loader:
-        folder = Path(path).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             words = ", ".join(map(repr, steps)) or None

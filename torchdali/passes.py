@@ -214,6 +214,7 @@ class Passes:
         plan, engine = self.plan(), self.chosen()[0]
         num_threads = options.num_threads or distributed.default_num_threads()
         stream, alone = distributed.resolve_stream(options.stream, device), distributed.alone_on_machine()
+        shelf = self._shelf_of((plan, engine, num_threads, device, stream, alone), device)
         return Settings(
             source=source,
             pass_=Pass(
@@ -226,6 +227,7 @@ class Passes:
                 drop_last=options.drop_last,
                 stream=stream,
                 alone=alone,
+                shelf=shelf,
             ),
             plan=plan,
             engine=engine,
@@ -235,7 +237,7 @@ class Passes:
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,
             recorder=self.recorder,
-            shelf=self._shelf_of((plan, engine, num_threads, device, stream, alone), device),
+            shelf=shelf,
         )
 
     def _open(self, run: Run | Nothing | Undescribed, shard: Shard, at: Position | None) -> OpenPass:

@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -69,11 +70,29 @@ def mix(x: Words) -> Words:
 
 def fold(key: ArrayLike | int, number: ArrayLike | int) -> Words:
     """Make a new key from a key and a number, element by element; at least 1-d, so that uint64 wraps silently."""
+    if isinstance(number, int):
+        return mix(_words(key) * _GAMMA + _addend(number))
     keys, numbers = _words(key), _words(number)
     return mix(keys * _GAMMA + mix(numbers + _GAMMA))
 
 
+@lru_cache(1024)  # numbers of steps, draws and purposes, which come in each batch
+def _addend(number: int) -> np.uint64:
+    """Compute what `fold` adds for a number."""
+    return np.uint64(_mix(number + int(_GAMMA)))
+
+
+def _mix(x: int) -> int:
+    """Compute `mix` of one number: without numpy, whose calls cost more than the arithmetic."""
+    x %= 2**64
+    x = (x ^ (x >> 30)) * int(_M1) % 2**64
+    x = (x ^ (x >> 27)) * int(_M2) % 2**64
+    return x ^ (x >> 31)
+
+
 def _words(x: ArrayLike | int) -> Words:
+    if isinstance(x, np.ndarray) and x.ndim and x.dtype == np.uint64:
+        return x
     if isinstance(x, (int, Sequence)):
         # Not by numpy, which takes a list of small and large integers for floats.
         x = np.array([int(value) % 2**64 for value in (x if isinstance(x, Sequence) else [x])], np.uint64)
@@ -86,12 +105,13 @@ def _dims(shape: Shape) -> tuple[int, ...]:
 
 def derive(seed: int, *numbers: int) -> int:
     """Make one 64-bit number from a seed and any numbers, for seeding other generators."""
-    key = _words(seed)
+    key = int(seed) % 2**64
     for number in numbers:
-        key = fold(key, number)
-    return int(key[0])
+        key = _mix(key * int(_GAMMA) + int(_addend(int(number))))
+    return key
 
 
+@lru_cache(1024)
 def name_key(name: str) -> int:
     """Make a 64-bit number from a name, the same in every process."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
@@ -152,6 +172,12 @@ class Rand:
         made._root = self._root[rows]
         return made
 
+    def rows(self, rows: NDArray[np.int64] | slice) -> Self:
+        """Make the numbers of some of the samples from the next draw on, where `take` begins with the first."""
+        made = copy.copy(self)
+        made._keys, made._root = self._keys[rows], self._root[rows]
+        return made
+
     def stream(self, name: str) -> Self:
         """Make independent numbers by a name of your own, such as "geometry".
 
@@ -196,10 +222,13 @@ class Rand:
         Raises:
             ValueError: low > high.
         """
-        low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
-        if not np.all(low <= high):
-            raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
-        below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
+        if isinstance(low, float) and isinstance(high, float) and low <= high:
+            below: Any = _below(low, high)
+        else:
+            low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
+            if not np.all(low <= high):
+                raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
+            below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
         # Rounding to float32 may land on `high`.
         out: NDArray[np.float32] = np.minimum((low + (high - low) * self._unit(shape)).astype(np.float32), below)
         return out
@@ -294,6 +323,12 @@ class Rand:
     def permutations(self, n: int) -> NDArray[np.int64]:
         """[N, n] int64, a random order of range(n) in each row."""
         return np.argsort(self.words(n), axis=1)
+
+
+@lru_cache(256)
+def _below(low: float, high: float) -> np.float32:
+    """Give the largest float32 below `high`, or `low` itself where they are equal."""
+    return np.float32(np.nextafter(np.float32(high), np.float32(low)))
 
 
 _PROPOSALS = 16  # of a gamma variate; each is taken with a probability of over 0.95, so one of them is

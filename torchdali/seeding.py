@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+_SAMPLE, _SEEDS = struct.Struct("<QQQ"), struct.Struct("<QIQ")
+
 
 def seed_all(*numbers: int, more: Sequence[torch.Generator] = ()) -> int:
     """Seed the global generators of Python, numpy (the legacy one) and torch (CPU) by some numbers, in microseconds.
@@ -27,9 +29,8 @@ def seed_all(*numbers: int, more: Sequence[torch.Generator] = ()) -> int:
     Returns:
         The 64-bit seed that the numbers give.
     """
-    # Not by rand.derive, which is made for whole arrays: this is called for each sample.
     hashed = blake2b(struct.pack(f"<{len(numbers)}Q", *[n % 2**64 for n in numbers]), digest_size=20).digest()
-    seed, legacy, own = struct.unpack("<QIQ", hashed)
+    seed, legacy, own = _SEEDS.unpack(hashed)
     set_seeds(seed, legacy, own, more)
     return int(seed)
 
@@ -42,15 +43,22 @@ def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator
         generator.manual_seed(own)
 
 
-def seeded(seed: int, epoch: int, index: int) -> None:
+def seeded(seed: int, epoch: int, index: int) -> int:
     """Seed the global generators for one sample.
 
     Args:
         seed: the loader's.
         epoch: the epoch (with its cycle, see `state.Position.key`).
         index: what the sample's random numbers are keyed by.
+
+    Returns:
+        The 64-bit seed of the sample.
     """
-    seed_all(seed, epoch, index)
+    # As `seed_all`, and quicker: this is called for each sample.
+    numbers = _SAMPLE.pack(seed % 2**64, epoch % 2**64, index % 2**64)
+    python, legacy, own = _SEEDS.unpack(blake2b(numbers, digest_size=20).digest())
+    set_seeds(python, legacy, own)
+    return int(python)
 
 
 def global_states() -> tuple[bytes, ...]:

@@ -11,8 +11,9 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +36,17 @@ _warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
+T = TypeVar("T")
+
+
+class Lender(Protocol):
+    """Lends what is dear to make to a pass, and keeps it for the next one."""
+
+    def lend(self, name: str, make: Callable[[], T]) -> AbstractContextManager[T]:
+        """Lend a thing for a block, made where there is none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Pass:
     """Everything that reading may depend on in one pass.
@@ -49,6 +61,7 @@ class Pass:
         drop_last: leave out batches that are smaller because an endless source ends.
         stream: the CUDA stream to work on; None: a private one.
         alone: no other rank is on this machine.
+        shelf: keeps what is dear to make for the next pass; None: nothing does.
     """
 
     seed: int
@@ -60,6 +73,7 @@ class Pass:
     drop_last: bool = False
     stream: torch.cuda.Stream | None = None
     alone: bool = False
+    shelf: Lender | None = None
 
     @property
     def epoch(self) -> int:
@@ -150,6 +164,7 @@ class Source:
         whole_batches: reading decides how many samples a batch has.
         inline: reading happens in the caller's thread, and so does everything else.
         watched: reading itself limits the time that a sample may take.
+        ready: reading waits for no disk: samples are in memory, or worker processes make them ahead.
         described: its fields are known before a sample is read.
         seekable: any position of an epoch can be reached without reading the samples before it.
         collated: reading gives whole batches, as the user's `collate_fn` makes them in the workers.
@@ -160,7 +175,7 @@ class Source:
     fields: tuple[str, ...]
     kinds: dict[str, Kind]
     transform: Any = None
-    uses_dali = on_gpu = endless = whole_batches = inline = watched = collated = False
+    uses_dali = on_gpu = endless = whole_batches = inline = watched = ready = collated = False
     described = seekable = True
     pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()

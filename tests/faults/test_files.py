@@ -151,8 +151,8 @@ def test_a_read_that_never_returns_is_an_error_that_names_its_place(
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_a_process_ends_beside_a_read_that_never_returns(folder: Path, tmp_path: Path, trial: Trial) -> None:
-    """At once, in a thread that reads alone; and where several read, as from slow disks."""
+def test_a_process_ends_beside_what_never_returns(folder: Path, tmp_path: Path, trial: Trial) -> None:
+    """A read in a thread that reads alone; one of several that read, as from slow disks; a function of a sample."""
     code = """
         import sys, time
         import numpy as np
@@ -166,10 +166,14 @@ def test_a_process_ends_beside_a_read_that_never_returns(folder: Path, tmp_path:
                     time.sleep(10_000)
                 return super().read_columns(indices, names)
 
+        def silent(image):
+            time.sleep(10_000)
+
         import torchdali.engine.run
-        torchdali.engine.run.JOIN_TIMEOUT = 1.0
-        resize = td.transforms.Resize((8, 8))
-        iterator = iter(td.DataLoader(Silent(sys.argv[1]), 4, device="cpu", transform=resize, timeout=3))
+        torchdali.engine.run.LATE_TIMEOUT = 1.0
+        resize, call = td.transforms.Resize((8, 8)), td.transforms.PerSample(silent)
+        transform = resize if {place} >= 0 else td.transforms.Compose([resize, call])
+        iterator = iter(td.DataLoader(Silent(sys.argv[1]), 4, device="cpu", transform=transform, timeout=3))
         try:
             for _ in iterator:
                 pass
@@ -178,7 +182,7 @@ def test_a_process_ends_beside_a_read_that_never_returns(folder: Path, tmp_path:
         sys.exit(7)
     """
     hangs = 0
-    for number, place in enumerate((0, 13)):
+    for number, place in enumerate((0, 13, -1)):
         (tmp_path / str(number)).mkdir()
         program = start_code(code.replace("{place}", str(place)), tmp_path / str(number), folder)
         try:
@@ -190,7 +194,7 @@ def test_a_process_ends_beside_a_read_that_never_returns(folder: Path, tmp_path:
             hangs += 1
             program.terminate()
             program.communicate(60)
-    trial.note("the exit beside a read that never returns", 2, {"hangs": hangs})
+    trial.note("the exit beside a read, or a function, that never returns", 3, {"hangs": hangs})
 
 
 # What is full

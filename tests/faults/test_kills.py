@@ -1,4 +1,4 @@
-"""A training that is killed at any moment ends with the weights of one that was not, after the same samples."""
+"""A training that is killed, or warned, at any moment ends with the weights, and the samples, of one that was not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,26 @@ def kill(out: Path, rank: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("processes, workers", [(None, 0), (None, 1), (2, 0)], ids=["alone", "workers", "two ranks"])
-def test_killed_at_random_moments(
-    processes: int | None, workers: int, folder: Path, tmp_path: Path, trial: Trial
+def warn(out: Path, _: int) -> bool:
+    """Send SIGTERM to the training and its workers, as a cluster's scheduler does."""
+    with contextlib.suppress(OSError, ValueError):
+        os.killpg(int(Path(f"{out}.pid0").read_text()), signal.SIGTERM)
+        return True
+    return False
+
+
+def saved(out: Path) -> int:
+    """How many samples the checkpoint has."""
+    return len(torch.load(out, weights_only=True)["seen"]) if out.exists() else 0
+
+
+@pytest.mark.parametrize(
+    "processes, workers, end",
+    [(None, 0, kill), (None, 1, kill), (2, 0, kill), (None, 2, warn)],
+    ids=["alone", "workers", "two ranks", "warned, with workers"],
+)
+def test_ended_at_random_moments(
+    processes: int | None, workers: int, end: Callable[[Path, int], bool], folder: Path, tmp_path: Path, trial: Trial
 ) -> None:
     reference = tmp_path / "whole"
     finish(run(folder, reference, processes, workers))
@@ -59,15 +77,21 @@ def test_killed_at_random_moments(
                 time.sleep(0.002)
             time.sleep(rng.uniform(0, 1) * took)
             done = Path(f"{out}.done").exists()
-            killed = not done and kill(out, rng.randrange(processes or 1))
+            before = saved(out)
+            ended = not done and end(out, rng.randrange(processes or 1))
             try:
-                program.communicate(PATIENCE)
+                said = program.communicate(PATIENCE)
             except subprocess.TimeoutExpired:
                 problems["hangs"] += 1
                 program.terminate()
                 program.communicate()
                 break
-            kills += killed and program.returncode not in (0, None)
+            if end is warn:  # it saves once more, and says nothing
+                problems["crashes"] += program.returncode != 0 or bool(said[1])
+                problems["lost"] += ended and saved(out) < before
+                kills += ended and not Path(f"{out}.done").exists()
+            else:
+                kills += ended and program.returncode not in (0, None)
             if Path(f"{out}.done").exists():
                 break
         else:
@@ -77,5 +101,6 @@ def test_killed_at_random_moments(
         problems["wrong"] += not same or found["seen"] != whole["seen"]
         for name, count in compare(whole["seen"], found["seen"]).items():
             problems[name] += count
-    name = f"a training is killed, {workers} workers, {processes or 1} ranks"
+    how = "killed" if end is kill else "warned"
+    name = f"a training is {how}, {workers} workers, {processes or 1} ranks"
     trial.note(name, kills, problems, f"{trainings} trainings")

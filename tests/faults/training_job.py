@@ -2,12 +2,14 @@
 
     python training_job.py FOLDER OUT [WORKERS]
 
-OUT gets a checkpoint with the weights, the loader's state and every sample trained on so far.
+OUT gets a checkpoint with the weights, the loader's state and every sample trained on so far.  It is the leader of a
+process group, in which SIGTERM is a warning: it saves after the step that it is in, and ends.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +45,9 @@ def main(folder: str, out: str, workers: int = 0) -> None:
     model = torch.nn.Linear(3 * 8 * 8, 4)
     loader = make_loader(folder, workers)
     path, seen = Path(out), []
+    warned: list[int] = []
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, lambda number, _: warned.append(number))
     if path.exists():
         saved = torch.load(path, weights_only=True)
         model.load_state_dict(saved["model"])
@@ -67,8 +72,10 @@ def main(folder: str, out: str, workers: int = 0) -> None:
                     parameter -= 0.01 * parameter.grad
             model.zero_grad()
             seen += [epoch * 1000 + i for i in index]
-            if step % 2 == 0 and rank == 0:
+            if rank == 0 and (step % 2 == 0 or warned):
                 save(path, model, loader, seen)
+            if warned:
+                return loader.close()
     if rank == 0:
         save(path, model, loader, seen)
         Path(f"{out}.done").touch()

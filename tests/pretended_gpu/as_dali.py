@@ -44,6 +44,7 @@ def install_dali() -> None:
         def __init__(self, num_threads, device_id=None, set_affinity=False, name=""):
             if device_id is not None:
                 MACHINE.touch(device_id, "DALI's thread pool")
+            MACHINE.made_objects["thread pools"] += 1
             super().__init__(num_threads, None, set_affinity, name)
 
     put("_NewThreadPool", NewThreadPool)

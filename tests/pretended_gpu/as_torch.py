@@ -79,9 +79,11 @@ class CudaTensor(torch.Tensor):
         others = [b for x in _flat([index]) if isinstance(x, CudaTensor) for b in x.buffers]
         stream = MACHINE.current(self.device.index)
         if others:
-            MACHINE.launch(stream, [*self.buffers, *others], [], "getitem")
-            MACHINE.synchronize(stream, "wait: index by a mask")
-        MACHINE.launch(stream, self.buffers, [buffer], "getitem")
+            masks = [x for x in _flat([index]) if isinstance(x, CudaTensor) and x.dtype in (torch.bool, torch.uint8)]
+            if masks:  # how many there are is known on the GPU only
+                MACHINE.launch(stream, [b for x in masks for b in x.buffers], [], "nonzero")
+                MACHINE.synchronize(stream, "wait: index by a mask")
+        MACHINE.launch(stream, [*self.buffers, *others], [buffer], "getitem")
         return CudaTensor(result, self.device, [buffer])
 
     def __setitem__(self, index, value) -> None:
@@ -351,6 +353,9 @@ def install_torch() -> None:
             buffer = _allocate(real, index, name)
             if name != "empty":
                 MACHINE.launch(MACHINE.current(index), [], [buffer], name)
+            if name == "tensor":  # copied from pageable memory
+                MACHINE.count("H2D copy")
+                MACHINE.synchronize(MACHINE.current(index), "wait: blocking copy to the GPU")
             return CudaTensor(real, _indexed(device), [buffer])
 
         setattr(torch, name, made)
@@ -367,7 +372,7 @@ def install_torch() -> None:
                 raise RuntimeError(f"memory of GPU {data.device_id()} can't be viewed on {device}")
             return CudaTensor(real, torch.device("cuda", data.device_id()), data.buffers)
         if _is_cuda(device) and not isinstance(data, CudaTensor):
-            return _to_gpu(as_tensor(data, dtype=dtype), device, "as_tensor")
+            return fake_to(as_tensor(data, dtype=dtype), device)
         return as_tensor(data, dtype=dtype, device=device)
 
     torch.as_tensor = fake_as_tensor
@@ -420,7 +425,11 @@ def install_torch() -> None:
             else:
                 source = source.cpu()
         if isinstance(self, CudaTensor):  # autograd's form of it would set a device
-            return CudaTensor.__torch_dispatch__(torch.ops.aten.copy_.default, (), (self, source))
+            blocking = not (isinstance(source, CudaTensor) or kwargs.get("non_blocking") or args[:1] == (True,))
+            CudaTensor.__torch_dispatch__(torch.ops.aten.copy_.default, (), (self, source))
+            if blocking:
+                MACHINE.synchronize(MACHINE.current(self.device.index), "wait: blocking copy to the GPU")
+            return self
         return copy_(self, source, *args, **kwargs)
 
     torch.Tensor.copy_ = fake_copy

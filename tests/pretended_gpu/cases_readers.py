@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import nvidia.dali.experimental.dynamic as ndd
 import pytest
@@ -84,6 +86,20 @@ def test_rows_that_wait_for_the_next_batch(reader_on_gpu, arrays, prefetch):
 
 
 @PREFETCH
+@pytest.mark.parametrize("place", ["cpu", "gpu"])
+def test_contexts_live_over_passes(arrays, prefetch, place):
+    with gpu_only(*[ndd.readers.Numpy] * (place == "gpu")):
+        reader = (OnlyGPU if place == "gpu" else td.readers.Numpy)(file_root=arrays)
+        loader = td.DataLoader(reader, 4, device="cuda", prefetch_factor=prefetch)
+        assert len(list(loader)) == 3
+        made, streams = Counter(MACHINE.made_objects), len(MACHINE.handles)
+        for _ in loader:
+            break
+        assert [len(list(loader)) for _ in range(2)] == [3, 3]
+        assert MACHINE.made_objects == made and len(MACHINE.handles) == streams
+
+
+@PREFETCH
 def test_a_function_gets_the_frames(reader_on_gpu, arrays, prefetch):
     def twice(sample, rand):
         return {"array": sample["array"] * 2.0}
@@ -121,13 +137,13 @@ def test_such_a_class_on_the_cpu_is_refused(reader_on_gpu, arrays):
 
 
 @PREFETCH
-def test_readers_on_the_cpu_for_a_loader_on_a_gpu(arrays, folder, prefetch):
-    for reader in (td.readers.Numpy(file_root=arrays), td.readers.File(file_root=str(folder))):
+def test_readers_on_the_cpu_for_a_loader_on_a_gpu(arrays, ten, prefetch):
+    for reader in (td.readers.Numpy(file_root=arrays), td.readers.File(file_root=str(ten))):
         assert train(td.DataLoader(reader, 4, device="cuda", transform=None, prefetch_factor=prefetch)) >= 3
     transform = T.RandomResizedCrop(16)
     for engine in ("eager", "pipeline"):
-        assert train(td.DataLoader(td.readers.File(file_root=str(folder)), 4, device="cuda", transform=transform,
-                                   engine=engine, prefetch_factor=prefetch)) == 6  # fmt: skip
+        assert train(td.DataLoader(td.readers.File(file_root=str(ten)), 4, device="cuda", transform=transform,
+                                   engine=engine, prefetch_factor=prefetch)) == 3  # fmt: skip
 
 
 @pytest.mark.parametrize("needs_gpu", [False, True])
@@ -146,13 +162,13 @@ def test_only_this_ranks_gpu_is_touched(arrays, monkeypatch, needs_gpu, prefetch
     in_a_new_thread(run)
 
 
-def test_a_reader_on_the_cpu_touches_no_gpu(arrays, folder):
+def test_a_reader_on_the_cpu_touches_no_gpu(arrays, ten):
     def run():
         with watched() as machine:
             assert len(td.readers.Numpy(file_root=arrays)) == 12
-            for reader in (td.readers.Numpy(file_root=arrays), td.readers.File(file_root=str(folder))):
+            for reader in (td.readers.Numpy(file_root=arrays), td.readers.File(file_root=str(ten))):
                 assert len(list(td.DataLoader(reader, 4, device="cpu"))) >= 3
-                assert len(list(reader)) >= 12
+                assert len(list(reader)) >= 10
         assert not machine.hazards, machine.hazards
 
     in_a_new_thread(run)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from torchdali.testing import make_image_folder
 
 from .as_dali import install_dali
 from .as_torch import install_torch
@@ -19,10 +22,22 @@ def pytest_configure(config: pytest.Config) -> None:
     install_dali()
 
 
+@pytest.fixture(scope="session")
+def ten(tmp_path_factory) -> Path:
+    """10 JPEGs of different sizes in two classes: three batches of 4; do not change it."""
+    return make_image_folder(tmp_path_factory.mktemp("ten"), classes=2, per_class=5)
+
+
+_begun: list[str] = []
+
+
 @pytest.fixture(autouse=True)
 def no_hazards(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """Fail a test that causes a hazard."""
     gc.collect()  # what earlier tests left is not this one's
+    if len(_begun) < 3:
+        gc.freeze()  # what imports made costs each collection a tenth of a second
+    _begun.append(request.node.name)
     MACHINE.reset()
     yield MACHINE
     if "hazards_expected" not in request.keywords:

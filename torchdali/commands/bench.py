@@ -34,8 +34,7 @@ from ..transforms import Compose, presets
 from .command import UsageError, add_index_dir, wrong_input
 from .data import dataset_of
 from .peers import PEERS, make_peer
-from .preview import add_recipe
-from .recipe import is_config, loader_of
+from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json, table
 
 SUMMARY = "measure this data, this transform, this machine"
@@ -167,11 +166,9 @@ def read(arguments: argparse.Namespace) -> DataLoader:
     Raises:
         UsageError: it can't be made.
     """
+    check_arguments(arguments, [arguments.path], ["transform", "size", "index_dir"])
     if is_config(arguments.path):
-        for name in ("transform", "size"):
-            if getattr(arguments, name) is not None:
-                raise UsageError(f"--{name} is for data, and a config says its own: write the recipe's option")
-        return loader_of(arguments.path, arguments.more, arguments.split, arguments.recipe)
+        return loader_of_arguments(arguments, arguments.path)
     dataset = dataset_of(arguments.path, arguments.index_dir)
     steps = TRANSFORMS[arguments.transform or "train"](arguments.size or 224)
     with wrong_input(arguments.path):

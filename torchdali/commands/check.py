@@ -1,7 +1,9 @@
 """Decode a whole collection, and report what a training would stumble over.
 
-PATH is a folder of images, a list of files, or tars, TFRecords and RecordIO.
-Each sample is decoded whole, by DALI and by Pillow, in processes that may die.
+PATH is a folder of images, a list of files, or tars, TFRecords and RecordIO;
+or a recipe's config (configs/NAME/some.yaml), whose dataset is checked, with
+options of the recipe such as --data.root=photos.  Each sample is decoded
+whole, by DALI and by Pillow, in processes that may die.
 
   bad        not whole: a decoder refuses it, such as a truncated JPEG
   refused    no image at all, or it can't be read
@@ -24,7 +26,7 @@ import os
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import IO, Any, NamedTuple
 
 from ..formats.report import FAULTS, Entry, read_report
@@ -34,6 +36,8 @@ from .collection import Sample, collect
 from .command import add_index_dir, add_jobs, positive, wrong_input
 from .examine import make_examine
 from .isolated import run_isolated
+from .parts import samples_of
+from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json, table
 
 SUMMARY = "decode a whole collection and report bad files"
@@ -52,12 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pixels = f"the loader's limit, or none (default: {MAX_PIXELS})"
     parser.add_argument("--max-pixels", type=_pixels, default=MAX_PIXELS, metavar="N", help=pixels)
     parser.add_argument("--timeout", type=_factor, default=60.0, metavar="S", help="seconds per sample (default: 60)")
+    add_recipe(parser)
     add_index_dir(parser)
+
+
+def passes_on(arguments: argparse.Namespace) -> bool:
+    """Whether options that are not the command's own belong to a recipe."""
+    return any(map(is_config, arguments.paths))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check a collection; 1: it has samples that a loader can't use."""
-    samples = collect(arguments.paths, arguments.index_dir)
+    samples = _samples(arguments)
     for option in ("report", "csv"):
         if getattr(arguments, option) is not None:
             with wrong_input(f"--{option}"), open(getattr(arguments, option), "a"):
@@ -72,6 +82,19 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _tell(entries, findings, arguments)
     return 1 if any(finding.entry.status in FAULTS for finding in findings) else 0
+
+
+def _samples(arguments: argparse.Namespace) -> list[Sample]:
+    check_arguments(arguments, arguments.paths, ["index_dir"])
+    found: dict[str, Sample] = {}
+    for path in arguments.paths:
+        if is_config(path):
+            with closing(loader_of_arguments(arguments, path)) as loader:
+                own = samples_of(loader.source)
+        else:
+            own = collect([path], arguments.index_dir)
+        found |= {sample.path: sample for sample in own}
+    return list(found.values())
 
 
 def _checked(samples: Sequence[Sample], arguments: argparse.Namespace) -> list[Entry]:

@@ -141,6 +141,14 @@ def read_list(path: str) -> tuple[list[str], list[int] | None]:
     return files, labels or None
 
 
+def sample_of_image(path: str) -> Sample:
+    """Make the sample of an image file."""
+    try:
+        return Sample(absolute(path), open_storage(path).version, parts=(Part(path),))
+    except OSError as error:
+        return _faulty(path, error)
+
+
 def _of_folder(root: str, index_dir: str | None) -> Iterator[Sample]:
     seen = set()
     for folder, folders, files in os.walk(root, followlinks=True):
@@ -156,16 +164,13 @@ def _of_folder(root: str, index_dir: str | None) -> Iterator[Sample]:
                 yield from _FIND[kind](os.path.join(folder, name), index_dir)
 
 
-def _of_list(path: str, index_dir: str | None) -> Iterator[Sample]:
+def _of_list(path: str, _: str | None) -> Iterator[Sample]:
     for file in read_list(path)[0]:
-        yield from _of_image(file, index_dir)
+        yield sample_of_image(file)
 
 
 def _of_image(path: str, _: str | None) -> Iterator[Sample]:
-    try:
-        yield Sample(absolute(path), open_storage(path).version, parts=(Part(path),))
-    except OSError as error:
-        yield _faulty(path, error)
+    yield sample_of_image(path)
 
 
 def _of_tar(path: str, index_dir: str | None) -> Iterator[Sample]:

@@ -18,7 +18,7 @@ from .. import _dali, pillow
 from ..errors import first_line, let_through
 from ..formats.example import parse_example, type_of, values_of
 from ..formats.files import read_file
-from ..formats.image import Bytes, read_header
+from ..formats.headers import Bytes, read_header
 from ..formats.parts import kind_of_bytes
 from ..formats.recordio import Image, whole
 from ..formats.report import Entry

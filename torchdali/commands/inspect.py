@@ -3,8 +3,9 @@
 STATE is a .json file, or one that torch.save wrote.  The state of a loader may
 be at its top or anywhere inside: each one is found and its place is printed,
 such as ["loader"].  With --data, each state's dataset is compared with a
-folder of images, a list of files, tars or records; exit code 1: it is another
-one, or this torchdali does not read the state.
+folder of images, a list of files, tars or records; or a recipe's config
+(configs/NAME/some.yaml) says whether its loader goes on with the state.  Exit
+code 1: it is another one, or this torchdali does not read the state.
 """
 
 from __future__ import annotations
@@ -20,19 +21,12 @@ from typing import Any
 import torch
 
 from ..checks import nearest_path
-from ..datasets import FileDataset, ImageFolder, MapDataset, RecordIODataset, TarDataset
-from ..datasets.records import RecordDataset
 from ..errors import StateMismatchError, first_line, let_through
-from ..formats.parts import IMAGES, ending
-from ..formats.records import RecordFiles
-from ..formats.texts import Texts
-from ..formats.tfrecord import TFRECORD
-from ..formats.webdataset import tar_index
 from ..python.iterable import IterableSource
 from ..state import OLDER, VERSION, unpack
-from ..storage import open_storage
-from .collection import kind_of, named, read_list
 from .command import UsageError, add_index_dir, wrong_input
+from .compare import make_compare
+from .recipe import add_recipe, check_arguments, is_config
 from .terminal import say, say_json
 
 SUMMARY = "say what a checkpoint's loader state means"
@@ -46,8 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", action="append", metavar="PATH", help="compare with this data (may be repeated)")
     parser.add_argument("--ext", metavar="EXT,...", help="with tars: TarDataset's ext, such as jpg,cls")
     parser.add_argument("--exclude", metavar="REPORT", help="with --data: the dataset's exclude=")
+    add_recipe(parser)
     add_index_dir(parser)
     parser.add_argument("--trust", action="store_true", help="load pickled objects, which can run any code")
+
+
+def passes_on(arguments: argparse.Namespace) -> bool:
+    """Whether options that are not the command's own belong to a recipe."""
+    return any(map(is_config, arguments.data or ()))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,13 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.state} holds no state of a loader: a dict with {', '.join(sorted(_MARKS))} was expected in "
             "it, as DataLoader.state_dict() gives it"
         )
-    candidates = [] if arguments.data is None else list(_candidates(arguments))
+    check_arguments(arguments, arguments.data or ["no --data"], ["index_dir", "ext", "exclude"])
+    compared = make_compare(arguments) if arguments.data is not None else None
     results = []
     for place, state in states:
         result: dict[str, Any] = {"place": place, "state": _plain(state), "words": words(state)}
         result["problems"] = problems(state)
-        if arguments.data is not None:
-            result["data"] = compare(state, candidates)
+        if compared is not None:
+            result["data"] = compared(state)
         results.append(result)
     if arguments.json:
         say_json({"command": "inspect", "file": arguments.state, "states": results})
@@ -107,7 +108,8 @@ def load(path: str, trust: bool = False) -> Any:
                 f"({refused[1]}): if you know who wrote it, write --trust"
             ) from None
         raise UsageError(
-            f"{path} is no checkpoint: a .json file, or one of torch.save was expected ({first_line(error)[:150]})"
+            f"{path} is no checkpoint: a .json file, or one of torch.save was expected "
+            f"({re.split(r'(?<=[.:]) ', first_line(error))[0][:150]})"
         ) from None
 
 
@@ -207,91 +209,3 @@ def _in_words(arguments: argparse.Namespace, result: dict[str, Any]) -> str:
         lines.append(f"  fits {where} as {data['as']}" if data["fits"] else f"  does NOT fit {where}:")
         lines += [f"    {difference}" for difference in data["differences"]]
     return "\n".join(lines)
-
-
-# The data
-
-
-def compare(state: Mapping[str, Any], candidates: list[tuple[str, MapDataset]]) -> dict[str, Any]:
-    """Compare a state with datasets that the same data may be: which one fits, else the differences to the first."""
-    expected, total = state.get("dataset"), state.get("num_samples")
-    of_all = state.get("order") in ("shuffle", "sequential")  # other orders choose how many samples they draw
-    for name, dataset in candidates:
-        if dataset.fingerprint() == expected and (not of_all or len(dataset) == total):
-            return {"fits": True, "as": name, "differences": []}
-    name, dataset = candidates[0]
-    same_number = [one for one in candidates if len(one[1]) == total]
-    if same_number:
-        name, dataset = same_number[0]
-    differences = []
-    if of_all and len(dataset) != total:
-        differences.append(f"num_samples: the state has {total}, the data {len(dataset)}")
-    differences.append(f"dataset: the state has {expected!r}, the data {dataset.fingerprint()!r} as {name}")
-    if len(dataset) == total:
-        differences.append(
-            "as many samples, but with other names, labels or parts, in another order or another dataset"
-        )
-    return {"fits": False, "as": name, "differences": differences}
-
-
-def _candidates(arguments: argparse.Namespace) -> Iterator[tuple[str, MapDataset]]:
-    """Make the datasets that a training may have made of the data, each with its name."""
-    found = named(arguments.data)
-    kinds = {kind for _, kind in found}
-    paths = [path for path, _ in found]
-    if kinds == {"folder"} and len(found) == 1:
-        root = paths[0]
-        names = [os.path.join(root, name) for name in sorted(os.listdir(root))]
-        tars = [name for name in names if kind_of(name) in ("tar", "tfrecord", "recordio")]
-        if tars and len({kind_of(name) for name in tars}) == 1:
-            paths, kinds = tars, {kind_of(tars[0])}
-    exclude = arguments.exclude
-    if exclude is not None:
-        exclude = os.path.expanduser(exclude)
-        if kinds & {"tfrecord", "recordio"}:
-            raise UsageError("--exclude is for image files and tars, got records")
-    with wrong_input("--data"):
-        if kinds == {"folder"} and len(paths) == 1:
-            images = [name for name in names if os.path.isfile(name) and ending(name) in IMAGES]
-            if images:
-                yield "FileDataset", FileDataset(images, exclude=exclude)
-            if not images or any(os.path.isdir(name) for name in names):
-                yield "ImageFolder", ImageFolder(paths[0], exclude=exclude)
-        elif kinds == {"list"} and len(paths) == 1:
-            files, labels = read_list(paths[0])
-            if labels is not None:
-                yield "FileDataset with labels", FileDataset(files, labels, exclude=exclude)
-            yield "FileDataset", FileDataset(files, exclude=exclude)
-        elif kinds == {"image"}:
-            yield "FileDataset", FileDataset(paths, exclude=exclude)
-        elif kinds == {"tar"}:
-            yield from _of_tars(paths, arguments, exclude)
-        elif kinds == {"recordio"}:
-            yield "RecordIODataset", RecordIODataset(paths, index_dir=arguments.index_dir)
-        elif kinds == {"tfrecord"}:
-            records = RecordDataset()  # its fingerprint does not depend on its features
-            records.records = RecordFiles(TFRECORD, paths, index_dir=arguments.index_dir)
-            yield "TFRecordDataset", records
-        else:
-            raise UsageError(f"--data must be one folder or list, or files of one kind, got {', '.join(paths)}")
-
-
-def _of_tars(paths: list[str], arguments: argparse.Namespace, exclude: str | None) -> Iterator[tuple[str, MapDataset]]:
-    """Make the datasets of tars with the parts that are likely: images, and one of the others, or all."""
-    if arguments.ext is not None:
-        choices = [arguments.ext.split(",")]
-    else:
-        index = tar_index(open_storage(paths[0]), arguments.index_dir)
-        texts = Texts(index["endings"], index["ending_ends"])
-        endings = sorted(texts[number] for number in range(len(texts)))
-        images = [one for one in endings if ending(one) in IMAGES]
-        others = [one for one in endings if one not in images]
-        firsts = list(dict.fromkeys(one for one in (";".join(images), *images) if one))
-        choices = [[first, *more] for first in firsts for more in ([], *([other] for other in others), others)]
-        choices = choices or [others]
-    tried = set()
-    for ext in choices:
-        if tuple(ext) not in tried:
-            tried.add(tuple(ext))
-            dataset = TarDataset(paths, ext, missing="skip", index_dir=arguments.index_dir, exclude=exclude)
-            yield f"TarDataset with ext={ext}", dataset

@@ -49,6 +49,9 @@ def _run(argv: list[str]) -> int:
         return 2
     command = next(command for command in COMMANDS if _name(command) == arguments.command)
     passes_on = getattr(command, "passes_on", None)
+    if hasattr(arguments, "paths"):  # argparse ends them at the first option
+        more, unknown = _paths_among(unknown)
+        arguments.paths += more
     arguments.more = unknown
     if unknown and passes_on is not None and passes_on(arguments):  # a recipe's option has a dot, and a value after it
         unknown = [one for one in unknown if one.startswith("-") and "." not in one.partition("=")[0]]
@@ -60,6 +63,17 @@ def _run(argv: list[str]) -> int:
     code = command.run(arguments)
     sys.stdout.flush()
     return code
+
+
+def _paths_among(unknown: list[str]) -> tuple[list[str], list[str]]:
+    """Tell paths from options with a dot, which a value follows where they have no "="."""
+    paths: list[str] = []
+    options: list[str] = []
+    takes_value = False
+    for one in unknown:
+        (options if one.startswith("-") or takes_value else paths).append(one)
+        takes_value = one.startswith("--") and "." in one and "=" not in one
+    return paths, options
 
 
 class _Parser(argparse.ArgumentParser):

@@ -19,7 +19,8 @@ from ..loader import DataLoader
 from ..packing import pack
 from ..transforms import Resize
 from .command import add_index_dir, positive, wrong_input
-from .preview import add_recipe, passes_on, read
+from .preview import passes_on, read
+from .recipe import add_recipe, check_arguments
 from .terminal import note, say, say_json
 
 __all__ = ["SUMMARY", "add_arguments", "passes_on", "run"]
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Pack; 1: a sample is bad, or a file of the pack is damaged."""
+    check_arguments(arguments, [arguments.path], ["index_dir"])
     source = read(arguments)
     dataset = source.dataset if isinstance(source, DataLoader) else source
     transform = None if arguments.resize is None else Resize(arguments.resize)

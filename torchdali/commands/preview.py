@@ -20,7 +20,7 @@ from ..loader import DataLoader
 from ..showing import show
 from .command import UsageError, add_index_dir, positive, wrong_input
 from .data import dataset_of
-from .recipe import SPLITS, is_config, loader_of
+from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json
 
 SUMMARY = "show what a network will see, as a picture"
@@ -36,15 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", type=positive, default=6, metavar="N", help="of a clip (default: 6)")
     parser.add_argument("--columns", type=positive, metavar="N", help="samples in a row")
     parser.add_argument("--shuffle", action="store_true", help="of data: in random order")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of data: another random order")
+    parser.add_argument("--seed", type=int, metavar="N", help="of data: another random order (default: 0)")
     add_recipe(parser)
     add_index_dir(parser)
-
-
-def add_recipe(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that belong to a config."""
-    parser.add_argument("--split", choices=SPLITS, default="train", help="of a config (default: train)")
-    parser.add_argument("--recipe", metavar="SCRIPT", help="of a config (default: ../../recipes/NAME.py)")
 
 
 def passes_on(arguments: argparse.Namespace) -> bool:
@@ -56,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw the figure; 1: a sample is bad."""
     if arguments.out is not None:
         _check_out(arguments.out)
+    check_arguments(arguments, [arguments.path], ["shuffle", "seed", "index_dir"])
     data = read(arguments)
     with wrong_input():
         figure = None if arguments.out is not None else _window()
@@ -63,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with wrong_input(arguments.path):
             if not isinstance(data, DataLoader):
-                options |= {"shuffle": arguments.shuffle, "seed": arguments.seed}
+                options |= {"shuffle": arguments.shuffle, "seed": arguments.seed or 0}
             drawn = show(data, figure=figure, **options)
     except TorchDaliError as error:
         note(f"torchdali: {arguments.path}: {first_line(error)}")
@@ -88,7 +83,7 @@ def read(arguments: argparse.Namespace) -> Any:
         UsageError: it can't be made.
     """
     if is_config(arguments.path):
-        return loader_of(arguments.path, arguments.more, arguments.split, arguments.recipe)
+        return loader_of_arguments(arguments, arguments.path)
     return dataset_of(arguments.path, arguments.index_dir)
 
 

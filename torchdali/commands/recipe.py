@@ -7,15 +7,17 @@ of a split, and any of: sections of the config by their names, seed, world_size 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import importlib.util
 import inspect
 import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,43 @@ _DATASETS = ("train", "val", "test", "predict")  # of a DataModule
 def is_config(path: str) -> bool:
     """Whether a path is that of a config, by its name."""
     return path.endswith((".yaml", ".yml"))
+
+
+def add_recipe(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that belong to a config."""
+    parser.add_argument("--split", choices=SPLITS, help="of a config (default: train)")
+    parser.add_argument("--recipe", metavar="SCRIPT", help="of a config (default: ../../recipes/NAME.py)")
+
+
+def check_arguments(arguments: argparse.Namespace, paths: Sequence[str], of_data: Sequence[str] = ()) -> None:
+    """Check that no argument belongs to a config where there is none, or to data where there is only a config.
+
+    Args:
+        arguments: those of the command; one that was not written is None, or False.
+        paths: what the command was given.
+        of_data: the names of the arguments that belong to data.
+
+    Raises:
+        UsageError: one does.
+    """
+    if not any(map(is_config, paths)):
+        for name in ("split", "recipe"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--{name} is for a recipe's config, such as configs/NAME/some.yaml, got {paths[0]}")
+    elif all(map(is_config, paths)):
+        for name in of_data:
+            if getattr(arguments, name) not in (None, False):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is for data, and a config says its own: write the recipe's option")
+
+
+def loader_of_arguments(arguments: argparse.Namespace, config: str) -> DataLoader:
+    """Make the loader of a config, as the command line has it.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    return loader_of(config, arguments.more, arguments.split or "train", arguments.recipe)
 
 
 def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recipe: str | None = None) -> DataLoader:
@@ -59,7 +98,7 @@ def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recip
     except ImportError as error:
         raise UsageError("configs of recipes need jsonargparse: pip install 'torchdali[recipes]'") from error
     parser = configs.ArgumentParser(exit_on_error=False, prog=script.name)
-    with wrong_input(config):
+    with wrong_input(config), _errors_of(script):
         module = _load(script)
         make = getattr(module, "make_loader", None)
         if make is None or not hasattr(module, "main"):
@@ -77,6 +116,22 @@ def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recip
             raise ValueError(f"make_loader of {script} needs {missing[0]}, which is no section of the config")
         made: DataLoader = make(**{name: known[name] for name in wanted if name in known})
         return made
+
+
+@contextmanager
+def _errors_of(script: Path) -> Iterator[None]:
+    """Turn other errors of a recipe's own code than those about files into a `UsageError` with its line."""
+    try:
+        yield
+    except (UsageError, OSError, ValueError, TypeError, ImportError):
+        raise  # they have words of their own
+    except Exception as error:
+        let_through(error)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(script)]
+        if isinstance(error, SyntaxError):
+            lines = [error.lineno]
+        where = f"{script}, line {lines[-1]}" if lines else str(script)
+        raise UsageError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _script_of(config: Path) -> Path:
@@ -110,8 +165,11 @@ def _parsed(parser: Any, arguments: list[str]) -> Any:
         return parser.instantiate(parser.parse_args(arguments))
     except Exception as error:  # jsonargparse's, of a config that does not fit
         let_through(error)
-        reasons = re.findall(r"^ +- (.+)", str(error), re.MULTILINE)  # why each type of several does not fit
-        raise UsageError("; ".join([first_line(error), *reasons[:1]])) from error
+        first, *others = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        while first.endswith(":") and others:  # it only says where
+            first += f" {others.pop(0).removeprefix('- ')}"
+        reasons = [line.removeprefix("- ") for line in others if line.startswith("- ")]  # of each type of several
+        raise UsageError("; ".join([first, *reasons[:1]])) from error
 
 
 def _of_data_module(parser: Any, content: Any, more: Sequence[str], split: str, script: Path) -> DataLoader:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..formats.clips import index_video, load_av, read_frames
 from ..kinds import AnyKind, Number, Video, as_kind
 from ..rand import Rand
 from ..storage import THREADS, is_remote
+from ..threads import map_in_threads
 from .base import MapDataset
 
 
@@ -76,8 +76,9 @@ class VideoClips(MapDataset):
         self.files = _files(files)
         if labels is not None and len(labels) != len(self.files):
             raise ValueError(f"labels must be one for each file, got {len(labels)} for {len(self.files)} files")
-        with ThreadPoolExecutor(THREADS) as threads:
-            self._indexes = list(threads.map(lambda path: index_video(path, index_dir), self.files))
+        self._indexes = map_in_threads(
+            lambda path: index_video(path, index_dir), self.files, THREADS, "torchdali-index"
+        )
         lengths = np.array([len(index.times) for index in self._indexes], np.int64)
         self.counts = np.where(lengths < self._span, 0, (lengths - self._span) // self.step + 1)
         if not self.counts.any():

@@ -50,6 +50,7 @@ class ConcatDataset(MapDataset):
         self._chosen = first._fields()
         self.blocking = any(dataset.blocking for dataset in self.datasets)
         self.uses_dali = any(dataset.uses_dali for dataset in self.datasets)
+        self.ready = all(dataset.ready for dataset in self.datasets)
         self.nested, self._told = first.nested, first._told
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets])
         self._shapes = self._compare()

@@ -84,6 +84,8 @@ class InMemoryDataset(MapDataset):
         self._uniform = {name: same_shape(column, known[name].held) for name, column in self.columns.items()}
         self._fingerprint = None if fingerprint is None else f"{len(self)} in memory {fingerprint}"
 
+    ready = True
+
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 

@@ -36,7 +36,7 @@ class Subset(MapDataset):
         self.dataset = dataset
         self._chosen = Fields(dataset.fields, dict(dataset.kinds))
         self.blocking, self.uses_dali, self.inline = dataset.blocking, dataset.uses_dali, dataset.inline
-        self.nested, self._told = dataset.nested, dataset._told
+        self.nested, self.ready, self._told = dataset.nested, dataset.ready, dataset._told
 
     def __len__(self) -> int:
         return len(self.indices)

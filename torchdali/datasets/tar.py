@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..kinds import AnyKind, as_kinds
 from ..paths import expand
 from ..signature import Form
 from ..storage import THREADS, Storage, is_remote, open_storage, read_many
+from ..threads import map_in_threads
 from .base import MapDataset
 from .convert import Convert
 from .exclude import Exclude, kept
@@ -209,7 +209,6 @@ class TarDataset(MapDataset):
 
 def _map_remote(function: Callable[[Storage], Index], storages: Sequence[Storage]) -> list[Index]:
     """Call a function for each tar, in threads where the calls wait for a network."""
-    if len(storages) == 1 or not any(is_remote(storage.path) for storage in storages):
+    if not any(is_remote(storage.path) for storage in storages):
         return [function(storage) for storage in storages]
-    with ThreadPoolExecutor(THREADS, "torchdali-index") as threads:
-        return list(threads.map(function, storages))
+    return map_in_threads(function, storages, THREADS, "torchdali-index")

@@ -69,6 +69,7 @@ class Zip(MapDataset):
         )
         for trait in ("blocking", "uses_dali", "inline", "nested"):
             setattr(self, trait, any(getattr(one, trait) for one in self.datasets.values()))
+        self.ready = all(one.ready for one in self.datasets.values())
 
     def __len__(self) -> int:
         return len(next(iter(self.datasets.values())))

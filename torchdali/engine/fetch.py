@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -120,7 +119,7 @@ class Fetcher:
             switch(PARAMETERS)
         for name in plan.pixels:
             if name not in sizes and name not in plan.added:
-                sizes[name] = np.array([_extent(image) for image in work.columns[name]], np.int64)
+                sizes[name] = _extents(work.columns[name])
         for scene in plan.host.scenes.values():
             masks, volumes = ([n for n in names if n in work.columns] for names in (scene.masks, scene.volumes))
             if masks and not any(name in sizes for name in scene.pixels):
@@ -201,6 +200,8 @@ class Fetcher:
                 work.columns[name] = move_outlines(plan, name, work.columns[name], drawn)
 
 
-def _extent(image: NDArray[Any]) -> tuple[int, ...]:
-    """Height and width of an image [H, W, C], or of a clip [F, H, W, C]."""
-    return image.shape[-3:-1]
+def _extents(images: Column) -> Sizes:
+    """Heights and widths of images [H, W, C], or of clips [F, H, W, C]."""
+    if isinstance(images, np.ndarray):
+        return np.array([images.shape[-3:-1]], np.int64).repeat(len(images), 0)
+    return np.array([image.shape[-3:-1] for image in images], np.int64)

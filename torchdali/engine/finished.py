@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batch import Collated, Padded
+from ..batch import Collated, Column, Padded
 from ..buffers import Pool
 from ..clock import COLLATE, COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
@@ -104,10 +104,11 @@ class Finisher:
             check_decoded(plan, name, output.shapes())
             arrays = output.arrays()  # the host part is for the CPU
         else:
-            arrays = list(work.columns[name])
+            column = work.columns[name]
+            arrays = column if isinstance(column, np.ndarray) else list(column)
         video = plan.kinds[name].word == "video"
         _check_dimensions(arrays[0], video, [*chain.steps[chain.split :], *plan.steps[plan.split :]])
-        images: list[Any] = arrays
+        images: Column = arrays
         steps = [(chain.transform(k), drawn.draws[k].get(name, {})) for k in range(chain.split, len(chain))]
         if chain is not plan and source == name and plan.split < len(plan):
             shared = [(plan.transform(k), work.drawn.draws[k].get(name, {})) for k in range(plan.split, len(plan))]
@@ -122,7 +123,8 @@ class Finisher:
         for step, _ in steps:
             dtype = step.out_dtype(dtype)
         samples = work.samples.indices.tolist()
-        uniform = plan.uniform.settle(key, list(map(tuple, sizes.tolist())), not work.alone, samples)
+        shapes = [(*sizes[0],)] if (sizes == sizes[0]).all() else list(map(tuple, sizes.tolist()))
+        uniform = plan.uniform.settle(key, shapes, not work.alone, samples)
         extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
         before = switch(TRANSFORM) if steps else COLLATE

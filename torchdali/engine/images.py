@@ -14,6 +14,9 @@ from ..moves import Sizes
 from ..transforms.base import Params, Transform
 from .pictures import make_pictures
 
+_LARGE = 1 << 20
+"""Numbers of a batch that the kernel makes in several threads: it makes fewer in the time that threads need to meet."""
+
 
 class Target(NamedTuple):
     """The steps that an image makes, and where it arrives.
@@ -60,7 +63,10 @@ def make_images(images: Sequence[NDArray[Any] | torch.Tensor], target: Target, p
     if pictures is not None:
         if padded:
             batch.fill_(target.fill)
-        each(lambda part: pictures.write(part, batch), len(images))
+        if batch.numel() < _LARGE:
+            pictures.write(range(len(images)), batch)
+        else:
+            each(lambda part: pictures.write(part, batch), len(images))
         return batch
     sizes = target.sizes.tolist()
 

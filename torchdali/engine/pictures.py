@@ -110,20 +110,14 @@ def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params
     """Put the steps of a batch together; None: the kernel can't do them, or is not there.
 
     Args:
-        images: uint8 arrays [H, W, C], rows contiguous; others are not for the kernel.
+        images: uint8 arrays [H, W, C], rows contiguous, or one array [N, H, W, C]; others are not for the kernel.
         steps: with the params of all samples.
     """
     found = kernel()
-    first = images[0]
-    if found is None or not isinstance(first, np.ndarray) or first.ndim != 3:
+    placed = None if found is None else _place(images)
+    if found is None or placed is None:
         return None
-    channels = first.shape[2]
-    if not all(
-        image.dtype == np.uint8 and image.strides[1:] == (channels, 1) and image.shape[2] == channels
-        for image in images
-    ):
-        return None
-    shapes = np.array([image.shape[:2] for image in images], np.int64)
+    pixels, strides, shapes, channels = placed
     way = _Way(shapes)
     for step, params in steps:
         if isinstance(step, Mover) and type(step).transform_host is Mover.transform_host:
@@ -138,8 +132,7 @@ def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params
     if len(fill) not in (1, channels):
         return None
     rows = np.empty(len(images), PICTURE)
-    rows["pixels"] = [image.__array_interface__["data"][0] for image in images]
-    rows["stride"] = [image.strides[0] for image in images]
+    rows["pixels"], rows["stride"] = pixels, strides
     start, shape = (0 * shapes, shapes) if way.window is None else way.window
     full = shape if way.resize is None else way.resize.sizes(shape)
     corner, out = (0 * full, full) if way.cut is None else way.cut
@@ -167,3 +160,28 @@ def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params
     bicubic = way.resize is not None and way.resize.interpolation == "bicubic"
     filled = np.broadcast_to(np.array(fill).astype(np.uint8), channels).copy()
     return Pictures(found, images, rows, way.values, filled, bicubic)
+
+
+def _place(images: Sequence[Any]) -> tuple[Any, Any, Sizes, int] | None:
+    """Find where images lie: their addresses, the bytes from row to row, their sizes, and the number of channels.
+
+    None: they are not uint8 arrays [H, W, C] of one number of channels, with rows that lie in one piece.
+    """
+    first = images[0]
+    if not isinstance(first, np.ndarray) or first.ndim != 3:
+        return None
+    channels = first.shape[2]
+    if isinstance(images, np.ndarray):
+        if images.dtype != np.uint8 or images.strides[2:] != (channels, 1):
+            return None
+        begin = images.__array_interface__["data"][0]
+        shapes = np.array([first.shape[:2]], np.int64).repeat(len(images), 0)
+        return begin + images.strides[0] * np.arange(len(images)), images.strides[1], shapes, channels
+    if not all(
+        image.dtype == np.uint8 and image.strides[1:] == (channels, 1) and image.shape[2] == channels
+        for image in images
+    ):
+        return None
+    pixels = [image.__array_interface__["data"][0] for image in images]
+    shapes = np.array([image.shape[:2] for image in images], np.int64)
+    return pixels, [image.strides[0] for image in images], shapes, channels

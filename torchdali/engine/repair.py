@@ -24,7 +24,7 @@ from ..errors import (
     first_line,
     let_through,
 )
-from ..formats.image import readable
+from ..formats.headers import readable
 from ..options import OnBadSample
 from ..order import Rows
 from ..rand import Rand

@@ -35,6 +35,7 @@ from .traced import Traced
 from .work import Work
 
 JOIN_TIMEOUT = 30.0  # seconds; a stage ends with the batch that it is working on
+LATE_TIMEOUT = 3.0  # of a pass for which the caller has waited too long already
 
 _open: weakref.WeakSet[Run] = weakref.WeakSet()
 
@@ -83,7 +84,7 @@ class Run:
     def __init__(self, settings: Settings, steps: Iterable[Step]) -> None:
         s, pass_ = settings, settings.pass_
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
-        self.closed = False
+        self.closed, self._late = False, False
         self._device, self._recorder = pass_.device, s.recorder
         self._busy = Busy()
         self._good = pass_.start  # after the last batch
@@ -149,8 +150,9 @@ class Run:
             self._last = finish(decode(fetch()))
             return
         try:
-            if s.plan.empty:
-                # There is only reading to do, and one thread needs the interpreter to itself.
+            if s.plan.empty or (s.source.ready and not s.plan.on_dali):
+                # There is only reading to do, or hardly any: one thread needs the interpreter to itself, and two would
+                # wait for each other.
                 self._last = self._start(lambda: finish(fetch()), s.prefetch, "read")
                 return
             first = self._start(fetch, 1, "read")
@@ -191,6 +193,7 @@ class Run:
         last = self._last
         try:
             work = self._get(last, timeout) if isinstance(last, Prefetcher) else next(last)
+            self._late = False
             self._good = work.step.end
             return work
         except StopIteration:
@@ -205,6 +208,7 @@ class Run:
                     f"{self._good.epoch}, sample {self._good.samples_seen}"
                 )
                 report(reason)
+                self._late = True
                 raise LoaderTimeoutError(
                     f"{reason}.  Standard error shows where the loader's threads stand; next() waits on, and timeout= "
                     "(seconds; 0: any time) is the limit"
@@ -236,11 +240,13 @@ class Run:
         if threading.current_thread().name.startswith("torchdali"):
             # A garbage collection in one of our threads: it may hold what the others wait for.  They end by themselves.
             return
-        deadline = time.monotonic() + JOIN_TIMEOUT
-        left = [stage for stage in self._stages if not stage.join(max(0.0, deadline - time.monotonic()))]
+        limit = min(JOIN_TIMEOUT, LATE_TIMEOUT) if self._late else JOIN_TIMEOUT
+        deadline = time.monotonic() + limit
+        left = [stage for stage in list(self._stages) if not stage.join(max(0.0, deadline - time.monotonic()))]
+        self._stages.clear()  # what is left is not waited for again
         if left:
             names = ", ".join(stage.thread.name for stage in left)
-            reason = f"{names} did not end within {JOIN_TIMEOUT:g} s, and {self._busy}: it is left to end by itself"
+            reason = f"{names} did not end within {limit:g} s, and {self._busy}: it is left to end by itself"
             report(reason, [stage.thread for stage in left])
             warnings.warn(reason, RuntimeWarning, stacklevel=2)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
+
+from ..threads import DaemonThreads
+
+BEGINNING = 60.0  # seconds until all threads must have begun; a busy machine takes some
 
 _setting_threads = threading.Lock()
 
@@ -21,7 +24,7 @@ class SampleThreads:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: DaemonThreads | None = None
         self._lock, self._closed = threading.Lock(), False
 
     def each(self, run: Callable[[range], None], n: int) -> None:
@@ -37,18 +40,17 @@ class SampleThreads:
             if self._threads is None and not self._closed:
                 self._threads = _thread_pool(self._count)
             threads = self._threads
-            futures = [] if threads is None else [threads.submit(run, part) for part in parts]
-        if threads is None:  # no caller waits for it
+        if threads is None:  # closed: no caller waits for it
             run(range(n))
-        for future in futures:
-            future.result()
+        else:
+            threads.map(run, parts)
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads; one whose function never returns is left behind."""
         with self._lock:
             threads, self._threads, self._closed = self._threads, None, True
         if threads:
-            threads.shutdown()
+            threads.close()
 
 
 @contextmanager
@@ -64,26 +66,26 @@ def _one_thread() -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _thread_pool(workers: int) -> ThreadPoolExecutor:
+def _thread_pool(workers: int) -> DaemonThreads:
     """Start threads in which torch's own parallelism is off: they work on several samples at a time already.
 
     `torch.set_num_threads` holds for the calling thread, and for threads that start later: it is put back at once.
     """
     before = torch.get_num_threads()
+    ready = threading.Barrier(workers)
 
-    def begin() -> None:
+    def begin(_: int) -> None:
         torch.get_num_threads()  # a thread's first look takes over the process's number, and must not come later
         with _setting_threads:
             torch.set_num_threads(1)
+        ready.wait(BEGINNING)  # each in a thread of its own
 
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="torchdali-host", initializer=begin)
-    ready = threading.Barrier(workers)
+    pool = DaemonThreads(workers, "torchdali-host")
     try:
-        for future in [pool.submit(ready.wait, 10.0) for _ in range(workers)]:
-            future.result()
-    except BaseException:  # Ctrl-C
+        pool.map(begin, range(workers))
+    except BaseException:  # Ctrl-C, or the system gives no thread
         ready.abort()
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.close()
         raise
     finally:
         with _setting_threads:

@@ -7,7 +7,6 @@ offset, in any order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from ..fingerprint import below_common_folder, digest
 from ..paths import expand
 from ..storage import CHUNK, THREADS, Bytes, Storage, is_remote, open_storage, read_many
+from ..threads import map_in_threads
 from .cache import cached_index
 
 WINDOW = 1 << 20  # bytes of a local file that are read at a time to find its records
@@ -85,7 +85,8 @@ class RecordFiles:
             raise ValueError(f"index_paths must be one for each file, got {len(files)} for {len(self.paths)} files")
         indexes: list[Storage | None] = [open_storage(file, **options) for file in files]
 
-        def find(storage: Storage, index: Storage | None) -> NDArray[np.int64]:
+        def find(pair: tuple[Storage, Storage | None]) -> NDArray[np.int64]:
+            storage, index = pair
             if index is None:
                 return cached_index(storage, format.kind, lambda: {BOUNDS: format.scan(storage)}, index_dir)[BOUNDS]
             try:
@@ -94,8 +95,9 @@ class RecordFiles:
                 raise ValueError(f"the index {index.path} does not fit {storage.path}: {error}") from None
 
         # Several files at once where each read waits for a network.
-        with ThreadPoolExecutor(THREADS if is_remote(self.paths[0]) else 1, "torchdali-index") as threads:
-            bounds = list(threads.map(find, self._storages, indexes or [None] * len(self.paths)))
+        count = THREADS if is_remote(self.paths[0]) else 1
+        pairs = list(zip(self._storages, indexes or [None] * len(self.paths), strict=True))
+        bounds = map_in_threads(find, pairs, count, "torchdali-index")
         self._ends = np.cumsum([len(part) - 1 for part in bounds])
         self._bounds: NDArray[np.int64] = np.concatenate(bounds)
         self._digest: str | None = None

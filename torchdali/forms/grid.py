@@ -55,16 +55,16 @@ def source_grids(
         return grid(maps, size, result, dtype, device)
     height, width = size
     if isinstance(maps, torch.Tensor):
-        fields = maps.to(device, dtype)
+        fields = maps.to(device, dtype, non_blocking=True)
     else:
-        fields = torch.stack([torch.as_tensor(field) for field in maps]).to(device, dtype)
+        fields = torch.stack([torch.as_tensor(field) for field in maps]).to(device, dtype, non_blocking=True)
     if fields.shape[1:] != (height, width, 2):
         raise ValueError(f"displacement must be [{height}, {width}, 2], got {list(fields.shape[1:])}")
     grids = torch.empty(height, width, 2, dtype=dtype)
     number = np.float64 if dtype == torch.float64 else np.float32
     grids[..., 0] = torch.from_numpy(middles(width, number))
     grids[..., 1] = torch.from_numpy(middles(height, number))[:, None]
-    return fields + grids.to(device)
+    return fields + grids.to(device, non_blocking=True)
 
 
 def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> torch.Tensor:
@@ -90,7 +90,7 @@ def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> tor
     if fill is not None:
         moved, inside = moved[:, :-1], moved[:, -1:]
         numbers = torch.tensor(fill if isinstance(fill, (list, tuple)) else [fill], dtype=moved.dtype)
-        values = numbers.to(moved.device).view(1, -1, 1, 1)
+        values = numbers.to(moved.device, non_blocking=True).view(1, -1, 1, 1)
         if mode == "nearest":
             moved = torch.where(inside < 0.5, values, moved)
         else:
@@ -122,8 +122,8 @@ def _affine_grid(
     base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows)[:, None]
     base[..., 2] = 1
     theta = theta.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
-    flat = base.view(1, -1, 3).to(device).expand(len(theta), -1, -1)
-    return flat.bmm(theta.to(device)).view(-1, rows, columns, 2)
+    flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(theta), -1, -1)
+    return flat.bmm(theta.to(device, non_blocking=True)).view(-1, rows, columns, 2)
 
 
 def _perspective_grid(
@@ -137,12 +137,12 @@ def _perspective_grid(
     inverse = np.linalg.inv(matrices)
     inverse /= inverse[:, 2:, 2:]
     above = torch.tensor(inverse[:, :2], dtype=dtype)
-    below = torch.tensor(inverse[:, [2, 2]], dtype=dtype).to(device)
+    below = torch.tensor(inverse[:, [2, 2]], dtype=dtype).to(device, non_blocking=True)
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace(0.5, columns - 0.5, columns, dtype=dtype)
     base[..., 1] = torch.linspace(0.5, rows - 0.5, rows, dtype=dtype)[:, None]
     base[..., 2] = 1
-    flat = base.view(1, -1, 3).to(device).expand(len(above), -1, -1)
+    flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(above), -1, -1)
     above = above.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
-    grid = flat.bmm(above.to(device)) / flat.bmm(below.transpose(1, 2))
+    grid = flat.bmm(above.to(device, non_blocking=True)) / flat.bmm(below.transpose(1, 2))
     return grid.sub_(1.0).view(-1, rows, columns, 2)

@@ -183,7 +183,7 @@ def _sampled_batch(images: torch.Tensor, move: Affine | Warp) -> Images:
     dtype = images.dtype if images.is_floating_point() else torch.float32
     fill = None if move.fill is None else fill_values(move.fill, images.dtype)
     grids = source_grids(maps, size, result, dtype, images.device)
-    rows = torch.tensor(moved).to(images.device)
+    rows = torch.tensor(moved).to(images.device, non_blocking=True)
     made = sample(images[rows], grids, move.interpolation, fill)
     return made if len(moved) == len(images) else images.index_copy(0, rows, made)
 
@@ -200,7 +200,7 @@ def _crop_host(image: torch.Tensor, move: Crop, start: Sequence[int], shape: Seq
         if len(fill) == 1:
             window.fill_(fill[0])
         else:
-            window.copy_(torch.tensor(fill).to(image.dtype)[:, None, None])
+            window.copy_(torch.tensor(fill).to(image.dtype)[:, None, None], non_blocking=True)
         inside = image[..., max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
         above, before = max(-top, 0), max(-left, 0)
         window[..., above : above + inside.shape[-2], before : before + inside.shape[-1]] = inside

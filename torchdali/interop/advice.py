@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import transforms as T
+from ..transforms.foreign import foreign
 from .timm import ADVICE
 
 
@@ -12,10 +14,22 @@ def advice(transform: Any) -> str:
     name = type(transform).__name__
     if type(transform).__module__.startswith("timm."):
         return ADVICE.get(f"timm.{name}", "write it as torchdali.transforms.PerSample(...) around it")
+    if instead := foreign(transform):
+        return instead
     if not type(transform).__module__.startswith("torchvision.transforms"):
-        return "write it as torchdali.transforms.PerSample(f), which calls f(sample) for each sample"
+        known = _REFERENCES.get(name) or (
+            f"write torchdali.transforms.{name} if it does the same, or" if name in T.__all__ else "write it as"
+        )
+        return known if name in _REFERENCES else f"{known} torchdali.transforms.PerSample(f), which {_CALLS}"
     return _SENTENCES.get(name, "write it as torchdali.transforms.PerSample(...) around it, or leave it out")
 
+
+_CALLS = "calls f(sample) for each sample; of (image, label), f is lambda sample: (f(sample[0]), *sample[1:])"
+_REFERENCES = {
+    "ConvertBCHWtoCBHW": "leave it out, and write clips.movedim(1, 2) of the loader's batches",
+    "FixedSizeCrop": "write torchdali.transforms.RandomCrop(size, pad_if_needed=True, fill=...)",
+}
+"""For classes of torchvision's references, which users have as files of their own."""
 
 _BATCH = "write DataLoader(..., batch_transform=...) with it"
 _DETECTION = "leave it out: it acts on boxes, masks or key points, and these samples have labels"
@@ -25,7 +39,7 @@ _SENTENCES = {
     "ConvertImageDtype": "write ToDtype(dtype, scale=True)",
     "CutMix": _BATCH,
     "FiveCrop": _MANY,
-    "Lambda": "write torchdali.transforms.PerSample(f) with a function of a sample",
+    "Lambda": "write torchdali.transforms.PerSample(lambda sample: (f(sample[0]), *sample[1:])) of (image, label)",
     "LinearTransformation": "leave it out, and multiply the loader's batches by the matrix on their device",
     "MixUp": _BATCH,
     "RandomIoUCrop": _DETECTION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,6 +53,8 @@ class Picture:
 
     def fill(self, fill: Any) -> Any:
         """Give the fill value; from a dict of v2, the value for images of this form."""
+        if isinstance(fill, defaultdict) and fill.default_factory:
+            fill = {"others": fill.default_factory(), **fill}  # as torchvision's references have it for SSD
         if isinstance(fill, dict) and not self.alone:
             fill = fill.get(self._type(), fill.get("others"))
         return tuple(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else fill

@@ -10,6 +10,7 @@ import torch
 from ..datasets import FileDataset, MapDataset
 from ..transforms import Compose
 from ..transforms.base import Transform
+from ..transforms.foreign import foreign
 from .rules import name_of
 from .samples import samples_of
 from .translation import Translation, preset
@@ -80,6 +81,8 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
         ValueError: something has no counterpart; the message has a line for each transform and argument, with what to
             write instead.
     """
+    if instead := foreign(dataset):
+        raise TypeError(f"from_torchvision takes torchvision's transforms, got {type(dataset).__name__}: {instead}")
     if isinstance(dataset, MapDataset):
         raise TypeError(f"from_torchvision takes a dataset of torchvision, and {type(dataset).__name__} is one already")
     if is_transform(dataset):
@@ -91,6 +94,15 @@ def from_torchvision(dataset: Any, fields: Sequence[str] | None = None) -> Torch
         if problems:
             raise ValueError(_explanation(dataset, problems, translation.steps))
         return Compose(translation.transforms())
+    if isinstance(dataset, (list, tuple)) and dataset and all(map(is_transform, dataset)):
+        hint = (
+            ".  Of timm's separate=True, for first, second, last = map(from_torchvision, parts), write "
+            "T.Compose([first, T.Views([last, T.Compose([second, last])])])"
+        )
+        raise TypeError(
+            f"from_torchvision takes one transform, got a {type(dataset).__name__} of {len(dataset)} transforms: write "
+            f"torchvision.transforms.Compose(...) around them{hint if len(dataset) == 3 else ''}"
+        )
     if isinstance(dataset, type):
         raise TypeError(f"dataset must be an object, got the class: write {dataset.__name__}(...)")
     samples = samples_of(dataset)

@@ -14,6 +14,7 @@ import torch
 
 from .. import transforms as T
 from ..transforms.base import Transform
+from ..transforms.foreign import foreign
 from .advice import advice
 from .picture import Picture
 from .rules import RULES, name_of, numbers, padded_crop
@@ -91,13 +92,17 @@ class Translation:
             self.add(inner, f"{place}.transforms")
             return
         name = name_of(transform)
-        if name == "Compose" or _is_sequential(transform):
+        if foreign(transform):
+            self._miss(Missing(place, transform, advice(transform)))
+        elif name == "Compose" or _is_sequential(transform):
             inner = transform.transforms if name == "Compose" else transform
             for i, each in enumerate(inner):
                 self.add(each, f"{place}[{i}]")
         elif name in _CONTAINERS:
             _CONTAINERS[name](self, transform, place)
         elif name in RULES or self._acts_alone(transform):
+            if self.at.alone and not self.steps and name in ("ConvertImageDtype", "ToDtype") and self.at.form == "pil":
+                self.at.form = "tensor"  # it takes no other
             try:
                 found = {**TARGETS, **RULES}[name](transform, self.at)
             except (TypeError, ValueError) as error:
@@ -106,6 +111,9 @@ class Translation:
                 if name == "RandomCrop":
                     found = self._with_pad_in_front(found)
                 self.steps += found
+        elif self.at.form == "pil" and _makes_rgb(transform, name):
+            self.steps += [T.RGB()] if self.at.channels == 1 else []
+            self.at.channels = 3
         elif name is None or name == "Lambda":
             self._miss(Missing(place, transform, advice(transform)))
         else:
@@ -141,10 +149,10 @@ class Translation:
 def preset(transform: Any) -> Any:
     """Get the transforms that an object only wraps, as the presets of torchvision's references do; else None.
 
-    It does nothing else if its `__call__` compiles to the same code as `_only_calls`.
+    It does nothing else if its `__call__` compiles to the same code as one of `_ONLY_CALLS`.
     """
     code = getattr(vars(type(transform)).get("__call__"), "__code__", None)
-    if code is None or code.co_code != _only_calls.__code__.co_code or len(code.co_names) != 1:
+    if code is None or len(code.co_names) != 1 or code.co_code not in {f.__code__.co_code for f in _ONLY_CALLS}:
         return None
     inner = getattr(transform, code.co_names[0], None)
     return inner if name_of(transform) is None and name_of(inner) == "Compose" else None
@@ -152,6 +160,32 @@ def preset(transform: Any) -> Any:
 
 def _only_calls(self: Any, image: Any) -> Any:
     return self.transforms(image)
+
+
+def _only_calls_with_target(self: Any, image: Any, target: Any) -> Any:
+    return self.transforms(image, target)
+
+
+_ONLY_CALLS = (_only_calls, _only_calls_with_target)
+
+
+def _makes_rgb(transform: Any, name: str | None) -> bool:
+    """Whether a function, or a Lambda of one, only makes an RGB image of a PIL image, as CLIP's transforms do."""
+    function = transform.lambd if name == "Lambda" and hasattr(transform, "lambd") else transform
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_freevars or getattr(function, "__closure__", None):
+        return False
+    words = {word for word in code.co_consts if word is not None and word != function.__doc__}
+    if not {"convert"} <= {*code.co_names} <= {"convert", "mode"} or words != {"RGB"}:
+        return False
+    from PIL import Image
+
+    picture = Image.new("RGB", (3, 2), (1, 2, 3))
+    try:
+        made = function(picture)
+    except Exception:
+        return False
+    return isinstance(made, Image.Image) and made.mode == "RGB" and made.tobytes() == picture.tobytes()
 
 
 def _is_sequential(transform: Any) -> bool:

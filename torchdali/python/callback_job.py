@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import leave_frame, let_through
+from ..generators import HeldGenerators
 from ..kinds import Kind
 from ..seeding import seeded
 from ..workers import Answer, EpochEnd
@@ -86,6 +87,7 @@ class CallbackJob:
     def __init__(self, callback: Callable[[Any], Any], batch: bool) -> None:
         self.dataset = callback
         self._batch = batch
+        self._held = HeldGenerators(callback)
 
     def describe(self, request: CallbackDescribe, progress: Callable[[int], None]) -> Description | None:
         """Describe the first sample that can be made: one that can't is an error where it is read.
@@ -95,7 +97,7 @@ class CallbackJob:
         failed: Exception | None = None
         for info in request.asked:
             progress(info[0])
-            seeded(0, 0, 0)
+            self._held.seed(seeded(0, 0, 0))
             try:
                 sample = self.dataset(info)
                 sample = rows_of(sample)[0] if self._batch else sample
@@ -111,18 +113,22 @@ class CallbackJob:
 
     def read(self, request: CallbackRead, progress: Callable[[int], None]) -> Answer:
         """Read the samples up to the end of the epoch."""
+        with self._held.preserved():
+            return self._read(request, progress)
+
+    def _read(self, request: CallbackRead, progress: Callable[[int], None]) -> Answer:
         seed, key, epoch, iteration, indices, structure = request
         rows: list[list[Any]] = []
         end: EpochEnd | None = None
         try:
             if self._batch:
                 progress(indices[0])
-                seeded(seed, key, indices[0])
+                self._held.seed(seeded(seed, key, indices[0]))
                 rows = [structure.values(sample) for sample in rows_of(self.dataset(BatchInfo(iteration, epoch)))]
             else:
                 for number, index in enumerate(indices):
                     progress(index)
-                    seeded(seed, key, index)
+                    self._held.seed(seeded(seed, key, index))
                     rows.append(structure.values(self.dataset(SampleInfo(index, number, iteration, epoch))))
         except StopIteration:
             end = EpochEnd()

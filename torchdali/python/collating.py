@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data._utils.collate import default_convert
 
 from ..batch import Collated, Columns, Objects
+from ..generators import HeldGenerators
 from ..kinds import OBJECT
 from ..options import Options
 from ..rand import Key
@@ -31,6 +32,7 @@ class Collating:
 
     def __init__(self, function: Callable[[Any], Any], single: bool) -> None:
         self._function, self.single = function, single
+        self._held = HeldGenerators(function)
 
     @classmethod
     def of(cls, options: Options, transformed: bool) -> Collating | None:
@@ -53,9 +55,10 @@ class Collating:
         """
         if not samples:
             return {}
-        seed_all(Key.COLLATE, *numbers)
         try:
-            batch = self._function(samples[0] if self.single else list(samples))
+            with self._held.preserved():
+                self._held.seed(seed_all(Key.COLLATE, *numbers))
+                batch = self._function(samples[0] if self.single else list(samples))
         except Exception as error:
             error.add_note("torchdali: collate_fn raised this for the batch that ends with this sample")
             raise

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import getitem
 from typing import Any, NamedTuple
 
 from torch.utils.data import Subset
 
 from ..errors import leave_frame, let_through
+from ..generators import HeldGenerators
 from ..kinds import Kind
 from ..listeners import Listeners
 from ..seeding import seeded
@@ -61,7 +64,7 @@ class MapRead(NamedTuple):
 
 
 class MapJob:
-    """Reads samples of a map-style dataset, each from generators that are seeded for it.
+    """Reads samples of a map-style dataset, each from generators that are seeded for it, the dataset's own included.
 
     A dataset with `__getitems__` makes the samples of a batch together, from generators seeded for the first of them.
 
@@ -74,6 +77,7 @@ class MapJob:
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         self._listeners: Listeners | None = None
+        self._held = HeldGenerators(dataset)
 
     @property
     def listeners(self) -> Listeners:
@@ -84,25 +88,27 @@ class MapJob:
 
     def read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         """Read samples."""
+        with self._held.preserved():
+            return self._read(request, progress)
+
+    def _read(self, request: MapRead, progress: Callable[[int], None]) -> Answer:
         self.listeners.tell(request.seed, request.key)
-        fetch = _many(self.dataset)
+        fetch, single = _many(self.dataset), partial(getitem, self.dataset)
         convert = request.structure.values if self.collating is None else lambda sample: sample
         rows: list[Any] = []
         asked = request.indices if request.ids is None else request.ids
         if fetch is None:
             for index, one, key in zip(request.indices, asked, request.keys, strict=True):
                 progress(index)
-                seeded(request.seed, request.key, key)
                 try:
-                    rows.append(convert(self.dataset[one]))
+                    rows.append(convert(self._drawn(single, one, request.seed, request.key, key)))
                 except Exception as error:
                     if request.ids is not None:
                         error.add_note(f"torchdali: it is the sample {one!r:.200}")
                     raise
         else:
             progress(request.indices[0])
-            seeded(request.seed, request.key, request.keys[0])
-            samples = fetch(asked)
+            samples = self._drawn(fetch, asked, request.seed, request.key, request.keys[0])
             if len(samples) != len(request.indices):
                 raise ValueError(
                     f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
@@ -113,18 +119,31 @@ class MapJob:
             return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
         return Answer(request.structure.columns(rows))
 
+    def _drawn(self, fetch: Callable[[Any], Any], asked: Any, *numbers: int) -> Any:
+        """Ask the dataset, with all generators seeded."""
+        number = seeded(*numbers)
+        if self._held.none:
+            return fetch(asked)
+        self._held.seed(number)
+        made = fetch(asked)
+        if self._held.appeared():
+            self._held.seed(seeded(*numbers))
+            made = fetch(asked)
+        return made
+
     def describe(self, request: MapDescribe, progress: Callable[[int], None]) -> Description:
         """Describe samples: their structure, and which fields have one shape in all of them, as far as some show it."""
-        structure = self._structure(request, progress)
-        rows = self._rows(structure, request, progress)
-        return Description(structure, uniform_fields(structure, rows, request.told))
+        with self._held.preserved():
+            structure = self._structure(request, progress)
+            rows = self._rows(structure, request, progress)
+            return Description(structure, uniform_fields(structure, rows, request.told))
 
     def _rows(self, structure: Structure, request: MapDescribe, progress: Callable[[int], None]) -> Iterator[list[Any]]:
         """The values of some samples; one that can't be made is an error where the order has it."""
         for index in request.spread:
             try:
                 progress(index)
-                seeded(0, 0, index)
+                self._held.seed(seeded(0, 0, index))
                 row = structure.values(self._one(request.ids.get(index, index)))
             except Exception as error:
                 let_through(error)
@@ -148,7 +167,7 @@ class MapJob:
         for number, index in enumerate(request.indices):
             try:
                 progress(index)
-                seeded(0, 0, index)
+                self._held.seed(seeded(0, 0, index))
                 other = self._one(request.ids.get(index, index))
                 lengths = lists_in(other)
                 held = count_values(other)

@@ -20,7 +20,9 @@ Kinds may be told by the fields' names; `schema` says what is guessed, and what 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +34,8 @@ from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
 from ..signature import Form
-from .values import column_of, convert, form_as, form_of
+from .quick import UnlikeError, quick_way
+from .values import column_of, convert, converter, form_as, form_of
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -66,6 +69,17 @@ class Structure:
 
     def __init__(self, leaves: Sequence[Leaf], frame: Any, doubts: Mapping[str, Doubt] | None = None) -> None:
         self.leaves, self.frame, self.doubts = list(leaves), frame, dict(doubts or {})
+        self._take = quick_way(frame, {leaf.name: converter(leaf.name, leaf.form, leaf.kind) for leaf in leaves})
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        import cloudpickle
+
+        pickled: bytes = cloudpickle.dumps((self.leaves, self.frame, self.doubts))
+        return pickled
+
+    def __reduce__(self) -> Any:
+        return _structure_of, (self._pickled,)  # each task has one: made and taken apart once for all of them
 
     @classmethod
     def of(
@@ -127,6 +141,13 @@ class Structure:
         Raises:
             TypeError: the sample is not like the first one; the message says where.
         """
+        if self._take is not None:
+            row: list[Any] = []
+            try:
+                self._take(sample, row)
+                return row
+            except UnlikeError:
+                pass
         _check_parts(self.frame, sample)
         return [self._value(sample, leaf) for leaf in self.leaves]
 
@@ -160,6 +181,11 @@ class Description(NamedTuple):
 
     structure: Structure
     uniform: Mapping[str, bool] = {}  # never changed
+
+
+@lru_cache(8)
+def _structure_of(pickled: bytes) -> Structure:
+    return Structure(*pickle.loads(pickled))
 
 
 NO_SAMPLE = Structure([], ())
@@ -251,7 +277,7 @@ def _children(value: Any, path: Path = ("",), opened: frozenset[Path] = frozense
         return dict(enumerate(value)) if not path or path in opened else None
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, tuple) and not isinstance(value, torch.Size):
+    if isinstance(value, tuple):
         return dict(zip(value._fields, value, strict=True)) if hasattr(value, "_fields") else dict(enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

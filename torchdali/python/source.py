@@ -41,6 +41,7 @@ class PythonSource(Source):
     """
 
     described = False
+    ready = True
     collates = True  # its job can call a `collate_fn`
     skips = False  # its items whose code raises are left out
     collating: Collating | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ _TORCH_ONLY = frozenset(
     if hasattr(torch, name)
 )
 """Dtypes that numpy has not: their tensors stay tensors."""
+
+_PLAIN_NUMBERS = frozenset([bool, int, float, complex, np.int64, np.float64, np.float32, np.bool_])
 
 _NUMBERS = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
@@ -109,6 +113,56 @@ def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
     raise form.error(name, value)
 
 
+def converter(name: str, form: Form, told: Kind | None = None) -> Callable[[Any], Any]:
+    """Make the function of a value that does what `convert` does, with no look at what the usual values are not."""
+
+    def other(value: Any) -> Any:
+        return convert(name, form, value, told)
+
+    if form.kind == "object":
+        return lambda value: value
+    if form.kind == "number":
+        return lambda value: value if type(value) in _PLAIN_NUMBERS else other(value)
+    if form.kind == "image":
+        return _image_converter(form, told, other)
+    return other if isinstance(told, Video) else _array_converter(form, other)
+
+
+def _image_converter(form: Form, told: Kind | None, other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    dtype: Any = np.dtype(np.uint8) if form.dtype is None else form.dtype
+    channels, as_it_is = form.channels, not isinstance(told, Image) or told.layout != "CHW"
+
+    def convert_image(value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == dtype and value.ndim == 3 and as_it_is:
+            flags = value.flags
+            if flags.c_contiguous and flags.writeable and value.shape[2] == channels:
+                return value
+        return other(value)
+
+    return convert_image
+
+
+def _array_converter(form: Form, other: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    expected = BYTES if form.kind == "encoded" else form
+    dtype, ndim = expected.dtype, expected.ndim
+
+    def convert_array(value: Any) -> Any:
+        array = value
+        if type(value) is bytes:
+            array = np.frombuffer(value, np.uint8)
+        elif type(value) is torch.Tensor or _is_tv_tensor(value):
+            try:
+                with torch._C.DisableTorchFunctionSubclass():
+                    array = value.numpy()
+            except (TypeError, RuntimeError):  # it has a gradient or no dtype of numpy, is conjugated or on a GPU
+                return other(value)
+        if type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim and expected.shape is None:
+            return array
+        return other(value)
+
+    return convert_array
+
+
 def column_of(kind: Held, values: list[Any]) -> Column:
     """Make a column of converted values.
 
@@ -132,14 +186,21 @@ def column_of(kind: Held, values: list[Any]) -> Column:
     return numbers
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is plain memory, and not sparse, nested, quantised or without data."""
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
 def _kind_of(value: Any) -> Held:
+    if isinstance(value, torch.Tensor) and not _is_dense(value):
+        return "object"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "encoded" if is_image_file(np.frombuffer(value, np.uint8)) else "array"
     if _is_picture(value):
         return "array" if value.mode in _NUMBERS else "image"
     if isinstance(value, torch.Tensor) and value.dtype in _TORCH_ONLY:
         return "array"
-    if isinstance(value, complex):  # numpy's too
+    if isinstance(value, (complex, np.complexfloating)):
         return "number"
     if isinstance(value, np.ndarray) and value.dtype.kind == "c":
         return "array" if value.ndim else "number"
@@ -154,7 +215,31 @@ def _kind_of(value: Any) -> Held:
 
 def _is_picture(value: Any) -> bool:
     """Whether a value is a PIL image; without importing Pillow."""
-    return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in type(value).__mro__)
+    kind: Any = type(value)
+    return _is_picture_type(kind)
+
+
+@lru_cache(64)
+def _is_picture_type(kind: Any) -> bool:
+    return any(cls.__module__ == "PIL.Image" and cls.__name__ == "Image" for cls in kind.__mro__)
+
+
+def _is_tv_tensor(value: Any) -> bool:
+    kind: Any = type(value)
+    return kind is not torch.Tensor and _is_tv_type(kind)
+
+
+@lru_cache(64)
+def _is_tv_type(kind: Any) -> bool:
+    return issubclass(kind, torch.Tensor) and kind.__module__.startswith("torchvision.tv_tensors")
+
+
+def _plain(value: Any) -> Any:
+    """Give torchvision's tensors as plain ones: each call of a method of theirs costs as much as a conversion."""
+    if not _is_tv_tensor(value):
+        return value
+    with torch._C.DisableTorchFunctionSubclass():
+        return value.as_subclass(torch.Tensor)
 
 
 def _as_array(value: Any, told: Kind | None = None) -> Any:
@@ -163,6 +248,7 @@ def _as_array(value: Any, told: Kind | None = None) -> Any:
         floats = isinstance(told, (Boxes, Points)) or numbers.dtype == np.float64
         return numbers.astype(np.float32) if floats else numbers
     if isinstance(value, torch.Tensor):
+        value = _plain(value)
         if value.dtype in _TORCH_ONLY:
             return value.detach().cpu()
         array: NDArray[Any] = value.detach().cpu().resolve_conj().resolve_neg().numpy()
@@ -189,6 +275,7 @@ def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any]
             return None
         keep = value.mode == "RGB" or (value.mode == "L" and grey)
         return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
+    value = _plain(value)
     if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
         return None
     tensor = isinstance(value, torch.Tensor)

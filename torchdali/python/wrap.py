@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -19,6 +20,8 @@ def as_source(dataset: Any) -> Source:
         TypeError: nothing can be read from it.
     """
     dataset = as_columns(dataset)
+    if isinstance(dataset, type):
+        raise TypeError(f"dataset must be an object, got the class: write {dataset.__name__}(...)")
     if isinstance(dataset, Source):
         return dataset
     if isinstance(dataset, IterableDataset):
@@ -30,6 +33,11 @@ def as_source(dataset: Any) -> Source:
         raise TypeError(
             f"dataset must be one of torchdali.readers, got DALI's reader {name}: write torchdali.readers.{name}(...) "
             "with the same arguments, and the loader iterates its epochs"
+        )
+    if callable(dataset) or (isinstance(dataset, Iterable) and not isinstance(dataset, (str, bytes))):
+        raise TypeError(
+            f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "
+            "torchdali.IterableSource(f), where each call of f, such as a generator function, gives a new iterator"
         )
     raise TypeError(
         f"dataset must have samples by index, or be an IterableDataset, got {type(dataset).__name__}: write "

@@ -12,6 +12,7 @@ rank reads the same shard for ever; a rank may then take the last row of another
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -115,7 +116,10 @@ class ShardedReading(Reading):
         self._last = last_rows(self._sizes)
 
     def stream(self, rows: Iterable[Rows]) -> Iterator[Columns | Exception]:
-        session = self._session()
+        with self._session() as session:
+            yield from self._stream(rows, session)
+
+    def _stream(self, rows: Iterable[Rows], session: _dali.Session) -> Iterator[Columns | Exception]:
         cursors: dict[int, Cursor] = {}
         # Each of the rank's shards gives its part of a batch.
         part = -(-self._pass.batch_size * self._pass.shard.world_size // self._shards)
@@ -140,7 +144,8 @@ class ShardedReading(Reading):
 
     def read(self, rows: Rows) -> Columns:
         try:
-            return self._columns(rows.indices, {}, self._session(), 1)
+            with self._session() as session:
+                return self._columns(rows.indices, {}, session, 1)
         except ReaderError as error:
             raise self._explain(error, rows.indices) from error.__cause__
 
@@ -186,9 +191,14 @@ class ShardedReading(Reading):
         size = int(self._sizes[shard])
         return Cursor(make, session, size, age, min(chunk, max(size - age, 1)), self._reader.numbers())
 
-    def _session(self) -> _dali.Session:
-        place = self._reader.place(self._pass.device)
-        return _dali.Session(self._pass.num_threads, place, stream=self._pass.stream if place.type == "cuda" else None)
+    def _session(self) -> AbstractContextManager[_dali.Session]:
+        """Lend the session in which DALI reads; the loader's shelf keeps it from one pass for the next."""
+        pass_, place = self._pass, self._reader.place(self._pass.device)
+
+        def make() -> _dali.Session:
+            return _dali.Session(pass_.num_threads, place, stream=pass_.stream if place.type == "cuda" else None)
+
+        return nullcontext(make()) if pass_.shelf is None else pass_.shelf.lend(f"reading on {place}", make)
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"

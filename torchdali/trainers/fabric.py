@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
+from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -27,6 +28,10 @@ class TakenByFabric:
     @__class__.setter
     def __class__(self, cls: type) -> None:
         raise TypeError("a loader stays one")
+
+    def for_fabric(self, **attributes: Any) -> None:
+        """Hold attributes for Fabric's wrapper, which copies `vars(loader)`; the loader's own are properties."""
+        self.__dict__.update(attributes)
 
 
 class SharedEpochSampler(EpochSampler, DistributedSampler[int]):

@@ -9,6 +9,7 @@ from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
+from .crop_or_pad import CenterCropOrPad, RandomCropOrPad, TrimBorder
 from .crops import FiveCrop, RandomSizeCrop, TenCrop
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
@@ -31,12 +32,20 @@ from .objects import (
 from .pad import Pad, RandomZoomOut
 from .per_sample import PerSample
 from .perspective import RandomPerspective
-from .random_resize import RandomResize, RandomShortestSize, ScaleJitter
+from .random_resize import RandomResize, RandomShortestSize, ResizeKeepRatio, ScaleJitter
 from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
 from .sound import SoundStep
 from .spectrogram import MFCC, FrequencyMasking, MelSpectrogram, Spectrogram, TimeMasking, ToDecibels
-from .timm import TimmRandAugment, rand_augment_transform
+from .timm import (
+    TimmAugMix,
+    TimmAutoAugment,
+    TimmRandAugment,
+    augment_and_mix_transform,
+    auto_augment_transform,
+    rand_augment_transform,
+)
+from .timm_erasing import TimmRandomErasing
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip
@@ -50,6 +59,7 @@ __all__ = [
     "AutoAugment",
     "CenterCrop",
     "CenterCrop3d",
+    "CenterCropOrPad",
     "CenterTimeCrop",
     "ClampBoundingBoxes",
     "ClampKeyPoints",
@@ -82,6 +92,7 @@ __all__ = [
     "RandomChoice",
     "RandomCrop",
     "RandomCrop3d",
+    "RandomCropOrPad",
     "RandomDepthFlip",
     "RandomEqualize",
     "RandomErasing",
@@ -103,6 +114,7 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "ResizeKeepRatio",
     "SanitizeBoundingBoxes",
     "SanitizeKeyPoints",
     "ScaleJitter",
@@ -111,14 +123,20 @@ __all__ = [
     "TenCrop",
     "TimeMasking",
     "TimeShift",
+    "TimmAugMix",
+    "TimmAutoAugment",
     "TimmRandAugment",
+    "TimmRandomErasing",
     "ToDecibels",
     "ToDtype",
     "Transform",
+    "TrimBorder",
     "TrimSilence",
     "TrivialAugmentWide",
     "UniformTemporalSubsample",
     "Views",
+    "augment_and_mix_transform",
+    "auto_augment_transform",
     "function",
     "rand_augment_transform",
     "traceable",

@@ -34,15 +34,23 @@ def wide(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
 def settled(ops: Ops, values: Any, dtype: torch.dtype) -> Any:
     """Values as an image again: clamped, and cut off to whole numbers for uint8, as torch's `.to(torch.uint8)` does."""
     if dtype == torch.uint8:
-        values = ops.math.floor(ops.math.clamp(values, 0.0, 255.0))
+        values = ops.math.floor(values)  # a cast rounds, and clamps
     else:
         values = ops.math.clamp(values, 0.0, 1.0)
-    return ops.cast(values, dtype=ops.as_dtype(dtype))
+    return values if dtype == torch.float32 else ops.cast(values, dtype=ops.as_dtype(dtype))
 
 
 def unchanged(ops: Ops, image: Any, value: Any, dtype: torch.dtype) -> Any:
     """The image itself; `value` is used for nothing, since DALI warns of inputs of a pipeline that are not used."""
     return image + ops.beside(ops.cast(ops.reductions.max(value) * 0, dtype=ops.as_dtype(dtype)))
+
+
+def scaled(ops: Ops, image: Any, factor: Any) -> Any:
+    """Give float32 values, multiplied by one number for each sample.
+
+    An operator's argument, which stays on the CPU: an input would be copied to the GPU by itself.
+    """
+    return ops.coord_transform(image, M=factor, dtype=ops.as_dtype(torch.float32))
 
 
 def grey_of(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
@@ -51,24 +59,32 @@ def grey_of(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     return ops.math.floor(grey) if dtype == torch.uint8 else grey
 
 
-def brightness(ops: Ops, image: Any, factor: Any, dtype: torch.dtype) -> Any:
-    """As `adjust_brightness`."""
-    return settled(ops, wide(ops, image, dtype) * ops.beside(factor), dtype)
+def toned(ops: Ops, image: Any, own: Any, grey: Any, mean: Any, dtype: torch.dtype, channels: int) -> Any:
+    """Mix images of 1 or 3 channels with their grey images, and with the means of these; the rest is black.
 
+    So brightness, saturation and contrast of torchvision are one formula, and samples of a batch may each have another
+    one; one in which nothing is mixed stays as it is.
 
-def contrast(ops: Ops, image: Any, factor: Any, dtype: torch.dtype, channels: int) -> Any:
-    """As `adjust_contrast`: around the mean of the grey image."""
+    Args:
+        ops: DALI's operators.
+        image: a batch of images.
+        own, grey, mean: the weights, one for each sample, float32 on the CPU; None: zeros.
+        dtype: of the images.
+        channels: of the images; one that has only a grey level has no saturation, and stays.
+    """
     image = wide(ops, image, dtype)
-    factor = ops.beside(factor)
-    grey = grey_of(ops, image, dtype) if channels == 3 else image
-    return settled(ops, image * factor + mean_of(ops, grey) * (1.0 - factor), dtype)
-
-
-def saturation(ops: Ops, image: Any, factor: Any, dtype: torch.dtype) -> Any:
-    """As `adjust_saturation`, for three channels."""
-    image = wide(ops, image, dtype)
-    factor = ops.beside(factor)
-    return settled(ops, image * factor + grey_of(ops, image, dtype) * (1.0 - factor), dtype)
+    if channels == 1 and grey is not None:
+        own = own * (grey == 0.0) + (grey != 0.0) * 1.0
+    level, others = image, []
+    if channels == 3 and (grey is not None or mean is not None):
+        level = grey_of(ops, image, dtype)
+        others += [] if grey is None else [scaled(ops, level, grey)]
+    if mean is not None:
+        others.append(scaled(ops, mean_of(ops, level), mean))
+    values = scaled(ops, image, own)
+    if others:
+        values = values + (others[0] if len(others) == 1 else others[0] + others[1])
+    return settled(ops, values, dtype)
 
 
 def hue(ops: Ops, image: Any, shift: Any, dtype: torch.dtype) -> Any:
@@ -78,19 +94,18 @@ def hue(ops: Ops, image: Any, shift: Any, dtype: torch.dtype) -> Any:
     green and blue, which is the usual way back from HSV without its cases.
     """
     f32 = ops.as_dtype(torch.float32)
-    unit = 255.0 if dtype == torch.uint8 else 1.0
-    image = ops.cast(image, dtype=f32) * (1.0 / unit)
+    image = scaled(ops, image, 1.0 / 255.0) if dtype == torch.uint8 else wide(ops, image, dtype)
     colours = axes(ops, "C")
     high = ops.reductions.max(image, axes=colours, keep_dims=True)
     span = high - ops.reductions.min(image, axes=colours, keep_dims=True)
-    below = (high - image) / (span + (span == 0.0) * 1.0)
+    below = (high - image) / ops.math.max(span, 1e-30)  # zero where there is no colour
     # The hue in sixths, if red, green or blue is the largest; the first of them counts.
     differences = ops.matrix([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     sixths = ops.coord_transform(below, M=differences, T=[0.0, 2.0, 4.0], dtype=f32)
     first = ops.coord_transform((image == high) * 1.0, M=ops.matrix([[1, 0, 0], [-1, 1, 0], [-1, -1, 1]]), dtype=f32)
     first = ops.math.clamp(first, 0.0, 1.0)
-    turned = ops.reductions.sum(sixths * first, axes=colours, keep_dims=True) + ops.beside(shift) * 6.0
+    turned = ops.coord_transform(sixths * first, M=ops.matrix([[1, 1, 1]]), T=shift * 6.0, dtype=f32)
     k = ops.coord_transform(turned, M=ops.matrix([[1], [1], [1]]), T=[5.0, 3.0, 1.0], dtype=f32)
     k = k - ops.math.floor(k * (1 / 6)) * 6.0
     values = high - span * ops.math.clamp(ops.math.min(k, 4.0 - k), 0.0, 1.0)
-    return settled(ops, values * (255.999 if dtype == torch.uint8 else 1.0), dtype)
+    return settled(ops, values * 255.999 if dtype == torch.uint8 else values, dtype)

@@ -12,7 +12,7 @@ from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import Params, Transform, is_integer, is_number
+from .base import Params, is_integer, is_number
 from .operations import Geometric
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _PARTIAL = (*Geometric.names, "Posterize", "Solarize", "AutoContrast", "Equalize")
 _MORE = ("Brightness", "Color", "Contrast", "Sharpness")
 _BINS = 10
+MOVES_ALONE = (
+    "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
+    "TrivialAugmentWide for samples with masks, boxes or points"
+)
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,7 @@ class AugMix(Operations):
     def dali_params(self, params: Params) -> list[str]:
         return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
 
-    @property
-    def moves_alone(self) -> str:
-        return (
-            "AugMix mixes an image with moved ones, so what lies in it has no one place: write RandAugment or "
-            "TrivialAugmentWide for samples with masks, boxes or points"
-        )
+    moves_alone = MOVES_ALONE
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
@@ -124,4 +123,13 @@ class AugMix(Operations):
         return mixed.to(torch.uint8)
 
     def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
-        return Transform.transform_batch(self, images, params)
+        self.check_bytes(images.dtype)
+
+        def rows(name: str) -> torch.Tensor:
+            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+
+        mixed = rows("own") * images
+        for i in range(int(self.mixture_width)):
+            chain = self.turns_batch(images, params, self._turns(i))
+            mixed.add_(rows(f"weight{i}") * (torch.stack(chain) if isinstance(chain, list) else chain))
+        return mixed.to(torch.uint8)

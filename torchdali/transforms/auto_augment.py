@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -42,10 +42,12 @@ class Chosen(NamedTuple):
     Attributes:
         names: [N, rounds].
         strengths: [N, rounds] float64.
+        modes: [N, rounds], of timm's, their interpolations.
     """
 
     names: NDArray[Any]
     strengths: NDArray[np.float64]
+    modes: NDArray[np.int32] | None = None
 
 
 class Operations(Rounds):
@@ -55,10 +57,16 @@ class Operations(Rounds):
     fill: Any
 
     needs_sizes = True
+    modes: ClassVar[Sequence[str]] = ("nearest", "bilinear")
+
+    def mode(self) -> str:
+        """The name of the interpolation."""
+        return mode_name(self.interpolation)
 
     def __post_init__(self) -> None:
-        if mode_name(self.interpolation) not in ("nearest", "bilinear"):
-            raise ValueError(f'interpolation must be "nearest" or "bilinear", got {self.interpolation!r}')
+        if self.mode() not in self.modes:
+            allowed = " or ".join(f'"{mode}"' for mode in self.modes)
+            raise ValueError(f"interpolation must be {allowed}, got {self.interpolation!r}")
         warp = self.branches[0]
         assert isinstance(warp, Geometric)
         try:
@@ -72,7 +80,7 @@ class Operations(Rounds):
 
     def families(self) -> list[Operation]:
         """The operations, by family."""
-        warp = Geometric(mode_name(self.interpolation), self.fill)
+        warp = Geometric(self.mode(), self.fill)
         return [warp, Tone(), Sharpness(), Bits(), AutoContrast(), Equalize()]
 
     @cached_property

@@ -35,6 +35,7 @@ from ..forms.image import (
 from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Rand
+from .foreign import foreign
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -400,6 +401,8 @@ def check_transform(transform: Any) -> None:
     if isinstance(transform, (Transform, Holder)):
         return
     kind = transform if isinstance(transform, type) else type(transform)
+    if instead := foreign(transform):
+        raise TypeError(f"transform must be a torchdali transform, got {kind.__module__}.{kind.__name__}: {instead}")
     known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
     if kind.__module__.startswith("torchvision."):
         instead = (

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, Transform, number_pair, number_range, probability
+from .base import HostForm, Params, Transform, number_pair, number_range, probability
 from .channels import permutation_params, permuted
 from .switch import switch
 
@@ -24,19 +25,67 @@ if TYPE_CHECKING:
 NAMES = ("brightness", "contrast", "saturation", "hue")
 
 
-def adjusted(ops: Ops, image: Any, name: str, factor: Any) -> Any:
-    """One of the four, by torchvision's formula; saturation and hue of grey images stay."""
-    dtype, channels = ops.dtype_of(image), ops.channels_of(image)
+def weights(name: str, factor: NDArray[Any], on: Any = True) -> Params:
+    """Give what brightness, contrast or saturation by a factor mix, as `adjust.toned` takes it.
+
+    Args:
+        name: the one of the three.
+        factor: [N].
+        on: [N]; where it is not, nothing is mixed.
+    """
+    own = np.where(on, factor, 1).astype(np.float32)
+    rest = np.float32(1) - own
+    none = np.zeros_like(own)
+    return {"own": own, "grey": rest if name == "saturation" else none, "mean": rest if name == "contrast" else none}
+
+
+def turns(factors: Mapping[str, NDArray[Any]], order: NDArray[Any]) -> Params:
+    """Give the weights of the turns in which brightness, contrast and saturation change a batch.
+
+    Hue has one turn in the middle; whatever a sample's order is, what comes before it and after it finds one.
+
+    Args:
+        factors: [N] each, by name.
+        order: [N, 4], the numbers of `NAMES` in each sample's order.
+    """
+    place = np.argsort(order, axis=1)  # of each name
+    names = [name for name in NAMES[:3] if name in factors]
+    places = {name: place[:, NAMES.index(name)] for name in names}
+    after = place[:, 3] if "hue" in factors else np.full(len(order), 4)
+    count, rows = len(names) * (2 if "hue" in factors else 1), np.arange(len(order))
+    made = {key: np.full((count, len(order)), key == "own", np.float32) for key in ("own", "grey", "mean")}
+    for name in names:
+        turn = sum((places[other] < places[name]).astype(np.int64) for other in names)
+        turn = turn + len(names) * (places[name] > after)
+        for key, values in weights(name, factors[name]).items():
+            made[key][turn, rows] = values
+    used = ["own", *(["grey"] if "saturation" in names else []), *(["mean"] if "contrast" in names else [])]
+    return {f"{key}{turn}": made[key][turn] for turn in range(count) for key in used}
+
+
+def toned(ops: Ops, image: Any, own: Any, grey: Any = None, mean: Any = None) -> Any:
+    """Change brightness, contrast or saturation, by torchvision's formula; saturation of grey images stays."""
+    return adjust.toned(ops, image, own, grey, mean, ops.dtype_of(image), channels_of(ops, image))
+
+
+def hued(ops: Ops, image: Any, shift: Any) -> Any:
+    """Shift the hue, by torchvision's formula; grey images stay."""
+    dtype = ops.dtype_of(image)
+    if channels_of(ops, image) == 1:
+        return toned(ops, image, shift * 0.0 + 1.0)  # DALI warns of inputs of a pipeline that are not used
+    return adjust.hue(ops, image, shift, dtype)
+
+
+def channels_of(ops: Ops, image: Any) -> int:
+    """Count an image's channels.
+
+    Raises:
+        ValueError: they are neither 1 nor 3.
+    """
+    channels = ops.channels_of(image)
     if channels not in (1, 3):
-        raise ValueError(f"{name} needs images of 1 or 3 channels, got {channels}")
-    if name == "brightness":
-        return adjust.brightness(ops, image, factor, dtype)
-    if name == "contrast":
-        return adjust.contrast(ops, image, factor, dtype, channels)
-    if channels == 1:
-        return adjust.unchanged(ops, image, factor, dtype)
-    form = adjust.saturation if name == "saturation" else adjust.hue
-    return form(ops, image, factor, dtype)
+        raise ValueError(f"transforms of colour need images of 1 or 3 channels, got {channels}")
+    return channels
 
 
 def adjusted_host(image: torch.Tensor, name: str, factor: Any) -> torch.Tensor:
@@ -87,27 +136,24 @@ class ColorJitter(Transform):
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         params: Params = {name: rand.uniform(low, high) for name, (low, high) in self._ranges.items()}
         if params:
-            params["order"] = rand.permutations(4).astype(np.int32)
+            order = rand.permutations(4).astype(np.int32)
+            params |= {**turns(params, order), "order": order}
         return params, sizes
 
     def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if name != "order" or len(params) > 2]
+        return [name for name in params if name not in (*NAMES[:3], "order")]
 
-    def transform(self, ops: Ops, image: Any, order: Any = None, **factors: Any) -> Any:
-        if order is None:  # of one factor, or of none
-            for name, factor in factors.items():
-                image = adjusted(ops, image, name, factor)
-            return image
-        names = [name for name in NAMES if name in factors]
-        branches = [lambda ops, image, factor, name=name: adjusted(ops, image, name, factor) for name in names]
-        params = [{"factor": factors[name]} for name in names]
-        for turn in range(4):
-            number = ops.reductions.max(ops.slice(order, turn, 1, axes=[0]))
-            which: Any = 0
-            for branch, name in enumerate(names, start=1):
-                which = (number == NAMES.index(name)) * branch + which
-            image = switch(ops, which, branches, image, params)
-        return image
+    def transform(self, ops: Ops, image: Any, hue: Any = None, **given: Any) -> Any:
+        count = sum(name.startswith("own") for name in given)
+        before = count if hue is None else count // 2
+        for turn in range(count):
+            if turn == before:
+                image = hued(ops, image, hue)
+            image = toned(ops, image, *(given.get(f"{key}{turn}") for key in ("own", "grey", "mean")))
+        return image if hue is None or count else hued(ops, image, hue)
+
+    def bind(self, params: Params) -> HostForm:
+        return super().bind({name: values for name, values in params.items() if name in (*NAMES, "order")})
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, order: Any = (), **factors: Any
@@ -156,17 +202,37 @@ class RandomPhotometricDistort(Transform):
         params["before"] = rand.bernoulli(0.5)
         permutation = rand.permutations(3)
         permutation = np.where(rand.bernoulli(self.p)[:, None] == 1, permutation, np.arange(3))
-        return {**params, **permutation_params(permutation)}, sizes
+        return {**params, **self._weights(params), **permutation_params(permutation)}, sizes
+
+    @staticmethod
+    def _weights(params: Params) -> Params:
+        contrast, before = params["contrast_on"] == 1, params["before"] == 1
+        made: Params = {}
+        for turn, name, on in (
+            ("brightness", "brightness", params["brightness_on"] == 1),
+            ("first", "contrast", contrast & before),
+            ("saturation", "saturation", params["saturation_on"] == 1),
+            ("last", "contrast", contrast & ~before),
+        ):
+            given = weights(name, params[name], on)
+            key = {"contrast": "mean", "saturation": "grey"}.get(name)
+            made |= {f"{turn}:own": given["own"], **({f"{turn}:{key}": given[key]} if key else {})}
+        return made
 
     def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if name != "permutation"]
+        return [name for name in params if ":" in name or name in ("hue", "hue_on", "matrix")]
 
-    def transform(self, ops: Ops, image: Any, before: Any, matrix: Any, **params: Any) -> Any:
-        turns = (("brightness", 1), ("contrast", before), ("saturation", 1), ("hue", 1), ("contrast", 1 - before))
-        for name, on in turns:
-            branch = lambda ops, image, factor, name=name: adjusted(ops, image, name, factor)  # noqa: E731
-            image = switch(ops, params[f"{name}_on"] * on, [branch], image, [{"factor": params[name]}])
-        return permuted(ops, image, matrix)
+    def transform(self, ops: Ops, image: Any, *, hue: Any, hue_on: Any, matrix: Any, **given: Any) -> Any:
+        def turn(image: Any, name: str) -> Any:
+            return toned(ops, image, *(given.get(f"{name}:{key}") for key in ("own", "grey", "mean")))
+
+        for name in ("brightness", "first", "saturation"):
+            image = turn(image, name)
+        image = switch(ops, hue_on, [lambda ops, image, shift: hued(ops, image, shift)], image, [{"shift": hue}])
+        return permuted(ops, turn(image, "last"), matrix)
+
+    def bind(self, params: Params) -> HostForm:
+        return super().bind({name: values for name, values in params.items() if ":" not in name})
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, before: Any, permutation: Any, **params: Any

@@ -119,7 +119,7 @@ def displacements(
     planes = []
     for axis, extent in enumerate((width, height)):
         drawn = [torch.rand(1, height, width, generator=generator) for generator in generators]
-        plane = torch.stack(drawn).to(device) * 2 - 1
+        plane = torch.stack(drawn).to(device, non_blocking=True) * 2 - 1
         if sigma[axis] > 0:
             plane = gaussian_blur(plane, [_kernel(sigma[axis])] * 2, list(sigma))
         planes.append(plane * alpha[axis] / extent)

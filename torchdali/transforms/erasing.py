@@ -104,9 +104,9 @@ class RandomErasing(Chance):
         if not height or not width:
             return image
         if values is None:
-            fill = normal((len(image), height, width), seed).to(image.device)
+            fill = normal((len(image), height, width), seed).to(image.device, non_blocking=True)
         else:
-            fill = torch.tensor(values, device=image.device)[:, None, None]
+            fill = torch.tensor(values).to(image.device, non_blocking=True)[:, None, None]
         erased: torch.Tensor = functional().erase_image(image, top, left, height, width, fill)
         return erased
 
@@ -115,7 +115,10 @@ class RandomErasing(Chance):
             return super().transform_batch(images, params)
         inside = torch.ones((), dtype=torch.bool, device=images.device)
         for axis, extent in enumerate(images.shape[2:]):
-            start, shape = (torch.from_numpy(params[name][:, axis]).to(images.device) for name in ("start", "shape"))
+            start, shape = (
+                torch.from_numpy(params[name][:, axis]).to(images.device, non_blocking=True)
+                for name in ("start", "shape")
+            )
             place = torch.arange(extent, device=images.device)
             within = (place >= start[:, None]) & (place < (start + shape)[:, None])
             inside = inside & (within[:, None, None] if axis else within[:, None, :, None])

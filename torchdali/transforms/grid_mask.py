@@ -104,5 +104,5 @@ class GridMask(Chance):
         columns = torch.arange(width, dtype=torch.float32)
         across, down = rows * -sin - x / side + columns * cos, rows * cos - y / side + columns * sin
         kept = (across - across.floor() >= ratio) | (down - down.floor() >= ratio)
-        masked: torch.Tensor = image * kept.to(image.device)
+        masked: torch.Tensor = image * kept.to(image.device, non_blocking=True)
         return masked

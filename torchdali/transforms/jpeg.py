@@ -72,7 +72,7 @@ class JPEG(Transform):
         )
         with Image.open(file) as opened:
             compressed = torch.from_numpy(np.array(opened)).view(pixels.shape)
-        return compressed.permute(2, 0, 1).to(image.device)
+        return compressed.permute(2, 0, 1).to(image.device, non_blocking=True)
 
 
 def _check_bytes(dtype: torch.dtype) -> None:

@@ -204,5 +204,5 @@ class RandomEqualize(Chance):
 
     def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
         (rows,) = np.nonzero(params["on"])
-        chosen = torch.from_numpy(rows).to(images.device)
+        chosen = torch.from_numpy(rows).to(images.device, non_blocking=True)
         return images.index_copy(0, chosen, functional().equalize_image(images[chosen])) if len(rows) else images

@@ -61,8 +61,8 @@ class _Mix:
 
         def mixed(value: Any) -> Any:
             if labels is not None and value is labels:
-                return self._mixed_labels(labels, weights, partners.to(labels.device))
-            return mix(value, partners.to(value.device)) if self._is_input(value) else value
+                return self._mixed_labels(labels, weights, partners.to(labels.device, non_blocking=True))
+            return mix(value, partners.to(value.device, non_blocking=True)) if self._is_input(value) else value
 
         return map_leaves(batch, mixed)
 
@@ -181,7 +181,7 @@ class CutMix(_Mix):
         weights = torch.from_numpy(1 - (bottom - top) * (right - left) / (height * width))
 
         def inside(extent: int, axis: int, device: torch.device) -> torch.Tensor:
-            low, high = (torch.from_numpy(end)[:, None].to(device) for end in box(extent, axis))
+            low, high = (torch.from_numpy(end)[:, None].to(device, non_blocking=True) for end in box(extent, axis))
             places = torch.arange(extent, device=device)
             return (places >= low) & (places < high)
 
@@ -220,7 +220,7 @@ def _taken(value: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _weighted(value: torch.Tensor, weights: torch.Tensor, partners: torch.Tensor) -> torch.Tensor:
-    own = weights.to(value.device, value.dtype).view(-1, *[1] * (value.ndim - 1))
+    own = weights.to(value.device, value.dtype, non_blocking=True).view(-1, *[1] * (value.ndim - 1))
     return _taken(value, partners).mul_(1 - own).add_(value.mul(own))
 
 

@@ -34,7 +34,7 @@ def hashed_normal(shape: Sequence[int], seeds: NDArray[np.int64], device: torch.
     take a call for each sample, and depend on the model of the GPU.
     """
     count = math.prod(shape)
-    words = torch.from_numpy(np.asarray(seeds, np.int64)).to(device)[:, None] * _GAMMA
+    words = torch.from_numpy(np.asarray(seeds, np.int64)).to(device, non_blocking=True)[:, None] * _GAMMA
     words = words + torch.arange(1, count + 1, device=device) * _STEP
     for shift, factor in ((30, _M1), (27, _M2)):
         words = (words ^ _shifted(words, shift)) * factor

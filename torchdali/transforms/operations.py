@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import functional
+from ..forms.image import Images, functional
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
@@ -34,6 +34,8 @@ class Operation(Transform):
 
     names: ClassVar[tuple[str, ...]]
 
+    truer_in_torch = True  # DALI equalizes by another rule, and looks up other neighbours
+
     def numbers(self, operation: NDArray[np.int32], strength: Strengths, sizes: Sizes) -> Params:
         """The params of DALI's form."""
         return {}
@@ -48,8 +50,23 @@ class Operation(Transform):
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
         return self.apply(image, self.names[int(params["operation"])], float(params["strength"]))
 
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        """Samples with the same operation and strength, which are many, go through one kernel together."""
+        made = torch.empty_like(images)
+        pairs, of = np.unique(np.stack([params["operation"], params["strength"]], 1), axis=0, return_inverse=True)
+        for k, (operation, strength) in enumerate(pairs.tolist()):
+            rows = torch.from_numpy(np.flatnonzero(of.reshape(-1) == k)).to(images.device)
+            made.index_copy_(0, rows, self.apply(images[rows], self.names[int(operation)], strength))
+        return made
+
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        """One operation, by torchvision's kernel."""
+        """One operation, by torchvision's kernel.
+
+        Args:
+            image: [C, H, W], or several, [N, C, H, W].
+            name: of the operation.
+            strength: of it.
+        """
         raise NotImplementedError
 
 
@@ -163,13 +180,7 @@ class Tone(Operation):
         return {"own": own, "grey": rest * (operation == 1), "mean": rest * (operation == 2)}
 
     def transform(self, ops: Ops, image: Any, own: Any, grey: Any, mean: Any) -> Any:
-        dtype = ops.dtype_of(image)
-        own, grey, mean = ops.beside(own), ops.beside(grey), ops.beside(mean)
-        if ops.channels_of(image) == 1:  # it has no saturation
-            alone = own * (grey == 0.0) + (grey != 0.0) * 1.0
-            return adjust.settled(ops, image * alone + adjust.mean_of(ops, image) * mean, dtype)
-        level = adjust.grey_of(ops, image, dtype)
-        return adjust.settled(ops, image * own + (level * grey + adjust.mean_of(ops, level) * mean), dtype)
+        return adjust.toned(ops, image, own, grey, mean, ops.dtype_of(image), ops.channels_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         kernels = functional()

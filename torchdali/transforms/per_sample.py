@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..generators import known_values
 from ..kinds import AnyKind
 from ..rand import Key, derive, name_key
+from .foreign import foreign
 from .function import Function, check_adds
-from .generators import known_values
 
 
 class PerSample(Function):
@@ -57,6 +58,10 @@ class PerSample(Function):
         if not callable(function) or isinstance(function, type):
             hint = f": write PerSample({function.__name__}(...))" if isinstance(function, type) else ""
             raise TypeError(f"PerSample takes a function of a sample, got {function!r:.80}{hint}")
+        if type(function).__module__.startswith("albumentations."):
+            raise TypeError(
+                f"PerSample takes a function of a sample, got {type(function).__name__}: {foreign(function)}"
+            )
         if form not in ("torch", "numpy"):
             raise ValueError(f'form must be "torch" or "numpy", got {form!r}')
         self.function, self.form, self.traceable = function, form, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, is_integer, number_pair
+from .base import Params, is_integer, is_number, number_pair, size_pair
 from .resize import Resizing, by_edge, size_params
 
 
@@ -132,3 +133,67 @@ class ScaleJitter(Resizing):
         fits = (np.array([self.target_size[1], self.target_size[0]]) / sizes).min(axis=1)
         ratio = fits.astype(np.float32) * scale
         return size_params(np.maximum((sizes.astype(np.float32) * ratio[:, None]).astype(np.int64), 1))
+
+
+@dataclass(frozen=True)
+class ResizeKeepRatio(Resizing):
+    """To the smallest size of the image's ratio that covers a size, or the largest within it, with jitter; as timm.
+
+    Args:
+        size: in pixels, int or (height, width).
+        longest: 0: the image covers `size`; 1: it lies within; between them, in between.
+        interpolation: as in Resize.
+        random_scale_prob: probability of a random scale.
+        random_scale_range: of it; larger ones give larger images, but of areas smaller ones.
+        random_scale_area: the scale is of the area that a crop of `size` keeps.
+        random_aspect_prob: probability of a random change of the ratio.
+        random_aspect_range: of the factor.
+        antialias: as in Resize.
+
+    Raises:
+        ValueError: an invalid argument.
+    """
+
+    size: int | Sequence[int]
+    longest: float = 0.0
+    interpolation: Any = "bilinear"
+    random_scale_prob: float = 0.0
+    random_scale_range: Sequence[float] = (0.85, 1.05)
+    random_scale_area: bool = False
+    random_aspect_prob: float = 0.0
+    random_aspect_range: Sequence[float] = (0.9, 1.11)
+    antialias: bool | None = True
+
+    needs_sizes = True
+
+    def __post_init__(self) -> None:
+        size_pair(self.size)
+        for name in ("longest", "random_scale_prob", "random_aspect_prob"):
+            if not is_number(value := getattr(self, name)) or not 0 <= value <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {value!r}")
+        for name in ("random_scale_range", "random_aspect_range"):
+            if number_pair(getattr(self, name), name)[0] == 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+        self.check_resizing()
+
+    @property
+    def draws(self) -> bool:
+        return self.varies_size
+
+    @property
+    def varies_size(self) -> bool:
+        return bool(self.random_scale_prob or self.random_aspect_prob)
+
+    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
+        assert sizes is not None
+        ratios = sizes / np.array(size_pair(self.size))
+        ratio = ratios.max(axis=1) * self.longest + ratios.min(axis=1) * (1.0 - self.longest)
+        smallest, largest = self.random_scale_range
+        scale = rand.uniform(smallest, largest).astype(np.float64)
+        scale = 1.0 / np.sqrt(scale) if self.random_scale_area else scale
+        scale = np.where(rand.bernoulli(self.random_scale_prob) == 1, scale, 1.0)
+        low, high = (math.log(end) for end in self.random_aspect_range)
+        aspect = np.sqrt(np.exp(rand.uniform(low, high).astype(np.float64)))
+        aspect = np.where(rand.bernoulli(self.random_aspect_prob) == 1, aspect, 1.0)
+        factors = np.stack([scale / aspect, scale * aspect], 1)
+        return size_params(np.maximum(np.rint(sizes * factors / ratio[:, None]).astype(np.int64), 1))

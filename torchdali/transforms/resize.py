@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..moves import Crop, Move, Sizes
 from ..moves import Resize as Resized
@@ -172,16 +173,26 @@ class RandomResizedCrop(Resizing):
 
     def windows(self, rand: Rand, sizes: Sizes) -> tuple[Sizes, Sizes]:
         """Draw the windows: (start, shape), each [N, 2] int64."""
-        n, tries = len(sizes), 10
+        again = rand.rows(slice(None))
+        shape, found = self._tries(rand, sizes, 2)
+        left = np.flatnonzero(~found)
+        if not len(left):
+            return rand.integers(0, sizes - shape + 1, shape=2), shape
+        # Few need all ten tries; the first two are the same ones.
+        rest, found_later = self._tries(again.rows(left), sizes[left], 10)
+        shape[left] = np.where(found_later[:, None], rest, self._central(sizes[left]))
+        found[left] = found_later
+        random = rand.integers(0, sizes - shape + 1, shape=2)
+        return np.where(found[:, None], random, (sizes - shape) // 2), shape
+
+    def _tries(self, rand: Rand, sizes: Sizes, tries: int) -> tuple[Sizes, NDArray[np.bool_]]:
+        """Give for each sample the first of some shapes [N, 2] that fits into the image, and whether one does."""
         (small, large), (low, high) = self.scale, self.ratio
         area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(small, large, shape=tries)
         ratio = np.exp(rand.uniform(math.log(low), math.log(high), shape=tries).astype(np.float64))
         shape = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2))).astype(np.int64)
         fits = np.all((shape > 0) & (shape <= sizes[:, None]), axis=2)
-        found, first = fits.any(axis=1), fits.argmax(axis=1)
-        shape = np.where(found[:, None], shape[np.arange(n), first], self._central(sizes))
-        random = rand.integers(0, sizes - shape + 1, shape=2)
-        return np.where(found[:, None], random, (sizes - shape) // 2), shape
+        return shape[np.arange(len(sizes)), fits.argmax(axis=1)], fits.any(axis=1)
 
     def _central(self, sizes: Sizes) -> Sizes:
         height, width = sizes[:, 0], sizes[:, 1]

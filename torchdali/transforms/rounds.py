@@ -392,9 +392,12 @@ class Rounds(_Several):
         return self.turns_host(image, params, range(self.rounds))
 
     def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
-        """Each branch makes a batch of the samples that take it."""
+        return self.turns_batch(images, params, range(self.rounds))
+
+    def turns_batch(self, images: torch.Tensor, params: Params, turns: range) -> Images:
+        """Some rounds of a batch, in torch: each branch makes a batch of the samples that take it."""
         made: list[torch.Tensor] = list(images)
-        for turn in range(self.rounds):
+        for turn in turns:
             for k, branch in enumerate(self.branches):
                 rows = np.flatnonzero(params[f"{turn}"] == k + 1).tolist()
                 if rows:

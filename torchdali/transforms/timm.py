@@ -1,29 +1,98 @@
-"""RandAugment as timm has it, by its notation: `rand-m9-mstd0.5-inc1`."""
+"""RandAugment, AutoAugment and AugMix as timm has them, by its notation: `rand-m9-mstd0.5-inc1`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .aug_mix import MOVES_ALONE
 from .auto_augment import Chosen, Operations
-from .base import is_integer, is_number, mode_name, probability
-from .operations import AutoContrast, Bits, Equalize, Geometric, Operation, Sharpness, SolarizeAdd, Tone
+from .base import Params, Transform, is_integer, is_number, mode_name, probability
+from .operations import Operation
+from .timm_operations import LEVELS, RANDOM, Levels, PillowGeometric, families, strengths_of
+from .timm_policies import AUG_MIX_NAMES, RAND_SETS, TIMM_POLICIES, Row
 
-_NAMES = (
-    *("AutoContrast", "Equalize", "Invert", "Rotate", "Posterize", "Solarize", "SolarizeAdd", "Color", "Contrast"),
-    *("Brightness", "Sharpness", "ShearX", "ShearY", "TranslateX", "TranslateY"),
-)
+if TYPE_CHECKING:
+    from .._dali import Ops
+
+_INFINITY = float("inf")
+
+
+class TimmOperations(Operations):
+    """Base: timm's operations, whose form on the CPU is Pillow's, bit for bit as timm's."""
+
+    magnitude_std: float
+    magnitude_max: float
+    translate_pct: float
+    translate_const: float
+
+    modes: ClassVar[Sequence[str]] = ("nearest", *RANDOM, "random")
+
+    def mode(self) -> str:
+        return "random" if self.interpolation == "random" else mode_name(self.interpolation)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("magnitude_std", "magnitude_max", "translate_pct", "translate_const"):
+            if not is_number(value := getattr(self, name)) or not value >= 0:
+                raise ValueError(f"{name} must not be negative, got {value!r}")
+
+    def families(self) -> list[Operation]:
+        return families(self.mode(), self.fill)
+
+    def chosen(self, names: NDArray[Any], magnitude: Any, rand: Rand, sizes: Sizes) -> Chosen:
+        """Draw strengths of a magnitude, and the interpolations.
+
+        Args:
+            names: timm's, [N, rounds].
+            magnitude: a number, or [N, rounds].
+            rand: draws them.
+            sizes: of the images.
+        """
+        shape = names.shape[1]
+        if np.isinf(self.magnitude_std):
+            level = rand.uniform(0, magnitude, shape).astype(np.float64)
+        else:
+            level = rand.normal(magnitude, self.magnitude_std, shape).astype(np.float64)
+        part = np.clip(level, 0, self.magnitude_max) / 10
+        sign = (1 - 2 * rand.bernoulli(0.5, shape)).astype(np.float64)
+        mode, unit = self.mode(), rand.uniform(shape=shape).astype(np.float64)
+        drawn = rand.integers(len(RANDOM), shape=shape)
+        modes = drawn if mode == "random" else np.full(names.shape, (*RANDOM, "nearest").index(mode))
+        at = Levels(part, sign, unit, sizes, float(self.translate_pct), float(self.translate_const))
+        return Chosen(*strengths_of(names, at), modes.astype(np.int32))
+
+    def draw(
+        self, k: int, turn: int, rand: Rand, sizes: Sizes | None, rows: NDArray[np.int64], chosen: Any
+    ) -> tuple[Params, Sizes | None]:
+        params, sizes = super().draw(k, turn, rand, sizes, rows, chosen)
+        if isinstance(self.branches[k], PillowGeometric):
+            params["mode"] = chosen.modes[rows, turn]
+        return params, sizes
+
+
+def _check_names(names: Any, what: str) -> None:
+    unknown = [name for name in names if name not in LEVELS]
+    if unknown or not names:
+        raise ValueError(f"{what} must hold timm's operations, which are {', '.join(LEVELS)}, got {unknown or names!r}")
+
+
+def _magnitude(value: Any) -> None:
+    if not is_number(value) or not value >= 0:
+        raise ValueError(f"magnitude must not be negative, got {value!r}")
 
 
 @dataclass(frozen=True)
-class TimmRandAugment(Operations):
+class TimmRandAugment(TimmOperations):
     """Operations of a random strength, each done with a probability, as timm's `rand_augment_transform` makes them.
 
     Cubuk et al., "RandAugment", 2020, with the operations and strengths of timm's `auto_augment.py`.
@@ -37,11 +106,15 @@ class TimmRandAugment(Operations):
         magnitude_max: the largest strength that is drawn.
         increasing: all operations grow stronger with the strength ("inc1").
         translate_pct: translations at strength 10, as a part of the image's size.
-        interpolation: of shears, translations and rotations, "nearest" or "bilinear"; timm's default, "random",
-            takes bilinear or bicubic ones by chance.
+        interpolation: of shears, translations and rotations, "nearest", "bilinear", "bicubic", or timm's default
+            "random", which draws bilinear or bicubic for each.
         fill: of what they move in: a number, one for each channel, or None for zeros.
+        transforms: the operations to draw from, by timm's names: a list, a dict of weights, of which no sample draws
+            one twice, or timm's sets "3a", "3aw" and "weights"; None: all of them, as `increasing` says.
+        translate_const: translations by "TranslateX" and "TranslateY" at strength 10, in pixels.
 
-    Images are uint8, of 1 or 3 channels.  The kernels are torchvision's, where timm has Pillow's.
+    Images are uint8, of 1 or 3 channels.  The form on the CPU is Pillow's, as timm's, bit for bit.  On a GPU it is
+    torchvision's and in DALI DALI's, as in RandAugment, with bilinear instead of bicubic.
 
     Raises:
         ValueError: an invalid argument.
@@ -54,102 +127,366 @@ class TimmRandAugment(Operations):
     magnitude_max: float = 10
     increasing: bool = False
     translate_pct: float = 0.45
-    interpolation: Any = "bilinear"
+    interpolation: Any = "random"
     fill: Any = (128, 128, 128)
+    transforms: str | Sequence[str] | Mapping[str, float] | None = None
+    translate_const: float = 250
 
     def __post_init__(self) -> None:
         super().__post_init__()
         probability(self.prob)
+        _magnitude(self.magnitude)
         if not is_integer(self.num_layers, 0):
             raise ValueError(f"num_layers must be an integer, not negative, got {self.num_layers!r}")
-        for name in ("magnitude", "magnitude_std", "magnitude_max", "translate_pct"):
-            if not is_number(value := getattr(self, name)) or not value >= 0:
-                raise ValueError(f"{name} must not be negative, got {value!r}")
+        if isinstance(self.transforms, str) and self.transforms not in RAND_SETS:
+            raise ValueError(f'transforms must be "3a", "3aw", "weights" or operations, got {self.transforms!r}')
+        _check_names(list(self._set), "transforms")
+        if isinstance(self._set, Mapping):
+            weights = list(self._set.values())
+            if not all(is_number(weight) and weight >= 0 for weight in weights):
+                raise ValueError(f"transforms must have weights that are not negative, got {self.transforms!r}")
+            if sum(weight > 0 for weight in weights) < self.num_layers:
+                raise ValueError(
+                    f"transforms must have num_layers={self.num_layers} weights above 0, since none is drawn twice, "
+                    f"got {self.transforms!r}"
+                )
+
+    @property
+    def _set(self) -> Sequence[str] | Mapping[str, float]:
+        if self.transforms is None:
+            return RAND_SETS["increasing" if self.increasing else "plain"]
+        return RAND_SETS[self.transforms] if isinstance(self.transforms, str) else self.transforms
 
     @property
     def rounds(self) -> int:
         return int(self.num_layers)
 
-    def families(self) -> list[Operation]:
-        warp = Geometric(mode_name(self.interpolation), self.fill, whole=False)
-        return [warp, Tone(), Sharpness(), Bits(), SolarizeAdd(), AutoContrast(), Equalize()]
+    def operations(self, rand: Rand, sizes: Sizes) -> Chosen:
+        options, shape = list(self._set), self.rounds
+        if isinstance(self._set, Mapping):
+            names = np.array(options)[_unlike(rand, np.array(list(self._set.values())), shape)]
+        else:
+            names = rand.choice(options, shape=shape)
+        names = np.where(rand.bernoulli(self.prob, shape) == 1, names, "Identity")
+        return self.chosen(names, float(self.magnitude), rand, sizes)
+
+
+def _unlike(rand: Rand, weights: NDArray[np.float64], n: int) -> NDArray[np.int64]:
+    """[N, n] numbers by their weights, none twice: the largest of Gumbel's variates, as one after the other."""
+    unit = rand.uniform(shape=len(weights)).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        keys = np.log(weights) - np.log(-np.log(unit))
+    order: NDArray[np.int64] = np.argsort(-keys, axis=1, kind="stable")[:, :n]
+    return order
+
+
+@dataclass(frozen=True)
+class TimmAutoAugment(TimmOperations):
+    """The operations of one row of a policy, as timm's `auto_augment_transform` makes them.
+
+    Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", 2019; "3a" is of Touvron et al., "DeiT III:
+    Revenge of the ViT", 2022.
+
+    Args:
+        policy: "original", "originalr", "v0", "v0r" or "3a"; or rows of operations (timm's name, probability,
+            magnitude), of which each sample takes all of one row.
+        magnitude_std, magnitude_max, translate_pct, interpolation, fill, translate_const: as in TimmRandAugment.
+
+    Images and forms are as in TimmRandAugment.
+
+    Raises:
+        ValueError: an invalid argument.
+    """
+
+    policy: str | Sequence[Row] = "original"
+    magnitude_std: float = 0.0
+    magnitude_max: float = 10
+    translate_pct: float = 0.45
+    interpolation: Any = "random"
+    fill: Any = (128, 128, 128)
+    translate_const: float = 250
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.policy, str) and self.policy not in TIMM_POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(TIMM_POLICIES)}, or rows, got {self.policy!r}")
+        if not self._rows or not all(self._rows):
+            raise ValueError(f"policy must hold rows of operations, got {self.policy!r}")
+        for name, p, magnitude in (operation for row in self._rows for operation in row):
+            _check_names([name], "policy")
+            probability(p)
+            _magnitude(magnitude)
+
+    @property
+    def _rows(self) -> Sequence[Row]:
+        return TIMM_POLICIES[self.policy] if isinstance(self.policy, str) else self.policy
+
+    @property
+    def rounds(self) -> int:
+        return max(map(len, self._rows))
 
     def operations(self, rand: Rand, sizes: Sizes) -> Chosen:
-        shape = self.rounds
-        names = rand.choice(_NAMES, shape=shape)
-        names = np.where(rand.bernoulli(self.prob, shape) == 1, names, "Identity")
-        if np.isinf(self.magnitude_std):
-            level = rand.uniform(0, self.magnitude, shape).astype(np.float64)
+        nothing = ("Identity", 0.0, 0.0)
+        rows = [[*row, *[nothing] * (self.rounds - len(row))] for row in self._rows]
+        names, p, magnitude = (np.array([[operation[k] for operation in row] for row in rows]) for k in range(3))
+        taken = rand.integers(len(rows))
+        done = rand.bernoulli(p.astype(np.float64)[taken], self.rounds) == 1
+        return self.chosen(np.where(done, names[taken], "Identity"), magnitude.astype(np.float64)[taken], rand, sizes)
+
+
+@dataclass(frozen=True)
+class TimmAugMix(TimmOperations):
+    """Chains of operations, mixed with the image, as timm's `augment_and_mix_transform` makes them.
+
+    Hendrycks et al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", 2020.
+
+    Args:
+        magnitude: the strength, from 0 to 10.
+        alpha: of the Dirichlet distribution of the chains' weights, and of the Beta distribution of their sum.
+        width: the number of chains.
+        depth: operations in each; -1: 1 to 3, drawn for each chain.
+        blended: timm's faster mixing, one chain after the other.
+        magnitude_std: infinity, as in timm, draws the strength uniformly from 0 to `magnitude`.
+        transforms: the operations, by timm's names; None: timm's.
+        magnitude_max, translate_pct, interpolation, fill, translate_const: as in TimmRandAugment.
+
+    Images and forms are as in TimmRandAugment.
+
+    Raises:
+        ValueError: an invalid argument.
+    """
+
+    magnitude: float = 3
+    alpha: float = 1.0
+    width: int = 3
+    depth: int = -1
+    blended: bool = False
+    magnitude_std: float = _INFINITY
+    magnitude_max: float = 10
+    translate_pct: float = 0.45
+    interpolation: Any = "random"
+    fill: Any = (128, 128, 128)
+    transforms: Sequence[str] | None = None
+    translate_const: float = 250
+
+    moves_alone = MOVES_ALONE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _magnitude(self.magnitude)
+        if not is_number(self.alpha) or not self.alpha > 0:
+            raise ValueError(f"alpha must be positive, got {self.alpha!r}")
+        if not is_integer(self.width, 1):
+            raise ValueError(f"width must be a positive integer, got {self.width!r}")
+        if not is_integer(self.depth, -1):
+            raise ValueError(f"depth must be a positive integer, or -1 for 1 to 3, got {self.depth!r}")
+        if self.transforms is not None:
+            _check_names(list(self.transforms), "transforms")
+
+    @property
+    def _depth(self) -> int:
+        return int(self.depth) if self.depth > 0 else 3
+
+    @property
+    def rounds(self) -> int:
+        return int(self.width) * self._depth
+
+    def operations(self, rand: Rand, sizes: Sizes) -> Chosen:
+        names = rand.choice(list(self.transforms or AUG_MIX_NAMES), shape=self.rounds)
+        if self.depth <= 0:
+            depth = rand.integers(1, 4, shape=int(self.width))
+            turn = np.arange(self.rounds)
+            names = np.where(turn % self._depth < depth[:, turn // self._depth], names, "Identity")
+        return self.chosen(names, float(self.magnitude), rand, sizes)
+
+    def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
+        params, sizes = super().make_params(rand, sizes)
+        weights = rand.child(1)
+        chains = weights.dirichlet(float(self.alpha), int(self.width))
+        mixed = weights.beta(float(self.alpha), float(self.alpha))
+        if self.blended:
+            chains = _one_by_one(chains * mixed[:, None])
+        return {**params, "mixed": mixed, **{f"weight{i}": chains[:, i].copy() for i in range(len(chains.T))}}, sizes
+
+    def dali_params(self, params: Params) -> list[str]:
+        return ["mixed", *(f"weight{i}" for i in range(int(self.width))), *super().dali_params(params)]
+
+    def _turns(self, chain: int) -> range:
+        return range(chain * self._depth, (chain + 1) * self._depth)
+
+    def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
+        self.check_bytes(ops.dtype_of(image))
+        chains = (self.turns(ops, image, params, self._turns(i)) for i in range(int(self.width)))
+        weights = [ops.beside(params[f"weight{i}"]) for i in range(int(self.width))]
+        if self.blended:
+            made = image * 1.0
+            for weight, chain in zip(weights, chains, strict=True):
+                made = ops.math.floor(made + (chain - made) * weight)
         else:
-            level = rand.normal(self.magnitude, self.magnitude_std, shape).astype(np.float64)
-        part = np.clip(level, 0, self.magnitude_max) / 10
-        sign = (1 - 2 * rand.bernoulli(0.5, shape)).astype(np.float64)
-        return Chosen(names, self._strengths(names, part, sign, sizes))
+            mixed = image * 0.0
+            for weight, chain in zip(weights, chains, strict=True):
+                mixed = mixed + chain * weight
+            made = ops.math.floor(image + (ops.math.floor(mixed) - image) * ops.beside(params["mixed"]))
+        return ops.cast(made, dtype=ops.as_dtype(torch.uint8))
 
-    def _strengths(
-        self, names: NDArray[Any], part: NDArray[np.float64], sign: NDArray[np.float64], sizes: Sizes
-    ) -> NDArray[np.float64]:
-        """The strengths, of parts of the strongest one."""
-        bits, threshold = (part * 4).astype(np.int64), np.minimum(256, (part * 256).astype(np.int64))
-        if self.increasing:
-            bits, threshold = 4 - bits, 256 - threshold
-            factor = np.maximum(0.1, 1 + sign * part * 0.9)
+    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
+        self.check_bytes(image.dtype)
+        chains = [self.turns_host(image, params, self._turns(i)) for i in range(int(self.width))]
+        return self._mixed(image, chains, [params[f"weight{i}"] for i in range(len(chains))], params["mixed"])
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        self.check_bytes(images.dtype)
+
+        def rows(name: str) -> torch.Tensor:
+            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+
+        chains = [self.turns_batch(images, params, self._turns(i)) for i in range(int(self.width))]
+        made = [torch.stack(chain) if isinstance(chain, list) else chain for chain in chains]
+        return self._mixed(images, made, [rows(f"weight{i}") for i in range(len(chains))], rows("mixed"))
+
+    def _mixed(self, image: torch.Tensor, chains: list[torch.Tensor], weights: list[Any], part: Any) -> torch.Tensor:
+        """As timm: Pillow's blends cut off."""
+        if self.blended:
+            made = image
+            for weight, chain in zip(weights, chains, strict=True):
+                made = _blend(made, chain, weight)
+            return made
+        mixed = torch.zeros(image.shape, dtype=torch.float32, device=image.device)
+        for weight, chain in zip(weights, chains, strict=True):
+            mixed += weight * chain.to(torch.float32)
+        return _blend(image, mixed.clamp_(0, 255).to(torch.uint8), part)
+
+
+def _blend(one: torch.Tensor, other: torch.Tensor, part: Any) -> torch.Tensor:
+    """Pillow's `Image.blend`, for parts from 0 to 1."""
+    start = one.to(torch.float32)
+    made: torch.Tensor = start + part * (other.to(torch.float32) - start)
+    return made.to(torch.uint8)
+
+
+def _one_by_one(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The weights [N, width] of blends one after the other, of those of a sum."""
+    left, found = np.ones(len(weights)), np.empty(weights.shape)
+    for i in reversed(range(weights.shape[1])):
+        found[:, i] = weights[:, i] / left
+        left *= 1 - found[:, i]
+    return found.astype(np.float32)
+
+
+# timm's notation
+
+_HPARAMS = {"img_mean": "fill"} | {name: name for name in ("translate_pct", "translate_const", "interpolation")}
+
+
+def _read(config_str: str, words: Mapping[str, str], example: str) -> tuple[str, dict[str, Any]]:
+    """Read a notation: its first word, and the numbers of the others by the arguments that they stand for."""
+    head, *parts = str(config_str).split("-")
+    options: dict[str, Any] = {}
+    for part in parts:
+        found = re.fullmatch(r"([a-z]+?)(\d+(?:\.\d+)?|inf)", part)
+        if part[:1] == "t" and "t" in words:
+            options[words["t"]] = part[1:]
+        elif found is None or found[1] not in words:
+            raise ValueError(f"{part!r} of {config_str!r} is none of {example} (any numbers)")
         else:
-            factor = part * 1.8 + 0.1
-        of: dict[str, Any] = {
-            "Rotate": sign * part * 30,
-            **dict.fromkeys(("ShearX", "ShearY"), sign * part * 0.3),
-            "TranslateX": sign * part * self.translate_pct * sizes[:, 1:],
-            "TranslateY": sign * part * self.translate_pct * sizes[:, :1],
-            **dict.fromkeys(("Color", "Contrast", "Brightness", "Sharpness"), factor - 1),
-            "Posterize": np.maximum(bits, 0),
-            "Solarize": (np.maximum(threshold, 0) - 0.5) / 255,  # between two values
-            "SolarizeAdd": np.minimum(128, (part * 110).astype(np.int64)),
-        }
-        found = np.zeros(names.shape)
-        for name, values in of.items():
-            found = np.where(names == name, values, found)
-        return found
+            options[words[found[1]]] = float(found[2])
+    return head, options
 
 
-def rand_augment_transform(config_str: str, hparams: Mapping[str, Any] | None = None) -> TimmRandAugment:
+def _whole(options: dict[str, Any], *names: str) -> None:
+    options.update({name: int(options[name]) for name in names if name in options})
+
+
+def _given(hparams: Mapping[str, Any] | None) -> dict[str, Any]:
+    hparams = hparams or {}
+    given = {_HPARAMS[key]: value for key, value in hparams.items() if key in _HPARAMS}
+    if given.get("interpolation", "random") != "random":
+        given["interpolation"] = mode_name(given["interpolation"])
+    return given | {key: hparams[key] for key in ("magnitude_std", "magnitude_max") if hparams.get(key) is not None}
+
+
+def rand_augment_transform(
+    config_str: str, hparams: Mapping[str, Any] | None = None, transforms: Any = None
+) -> TimmRandAugment:
     """Make timm's RandAugment of its notation, with timm's name and arguments.
 
     Args:
         config_str: "rand", then any of these, joined by "-": "m9" the strength, "n2" the number of operations, "p0.5"
             the probability of each, "mstd0.5" the deviation of the strength (over 100: uniform), "mmax10" the largest
-            one, "inc1" for operations that all grow stronger.  For example "rand-m9-mstd0.5-inc1".
-        hparams: timm's: "img_mean" is the fill, "translate_pct", "interpolation", "magnitude_std", "magnitude_max";
-            others are not used.
+            one, "inc1" for operations that all grow stronger, "t3a", "t3aw" or "tweights" for a set of operations.  For
+            example "rand-m9-mstd0.5-inc1".
+        hparams: timm's: "img_mean" is the fill, "translate_pct", "translate_const", "interpolation", "magnitude_std",
+            "magnitude_max"; others are not used.
+        transforms: as in TimmRandAugment.
 
     Raises:
         ValueError: another notation; the error says which part is meant.
     """
-    head, *parts = str(config_str).split("-")
+    words = {"m": "magnitude", "n": "num_layers", "p": "prob", "mstd": "magnitude_std", "mmax": "magnitude_max"}
+    words |= {"inc": "increasing", "t": "transforms"}
+    head, options = _read(config_str, words, "m9, n2, p0.5, mstd0.5, mmax10, inc1 and t3a")
     if head != "rand":
         raise ValueError(
-            f'config_str must begin with "rand", such as "rand-m9-mstd0.5-inc1", got {config_str!r}; for other '
-            "policies write AutoAugment, AugMix or TrivialAugmentWide"
+            f'config_str must begin with "rand", such as "rand-m9-mstd0.5-inc1", got {config_str!r}; for others write '
+            "auto_augment_transform or augment_and_mix_transform"
         )
-    hparams = hparams or {}
-    options: dict[str, Any] = {}
-    words = {"m": "magnitude", "n": "num_layers", "p": "prob", "mstd": "magnitude_std", "mmax": "magnitude_max"}
-    for part in parts:
-        found = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?|inf)", part)
-        if found is None or found[1] not in (*words, "inc"):
-            raise ValueError(
-                f"{part!r} of {config_str!r} is none of m9, n2, p0.5, mstd0.5, mmax10 and inc1 (any numbers)"
-            )
-        number = float(found[2])
-        if found[1] == "inc":
-            options["increasing"] = bool(number)
-        elif found[1] == "n":
-            options["num_layers"] = int(number)
-        else:
-            options[words[found[1]]] = number
+    _whole(options, "num_layers")
+    if "increasing" in options:
+        options["increasing"] = bool(options["increasing"])
     if options.get("magnitude_std", 0) > 100:
-        options["magnitude_std"] = float("inf")
-    names = {"img_mean": "fill", "translate_pct": "translate_pct", "interpolation": "interpolation"}
-    given = {names[key]: value for key, value in hparams.items() if key in names}
-    given |= {key: hparams[key] for key in ("magnitude_std", "magnitude_max") if hparams.get(key) is not None}
-    return TimmRandAugment(**{**options, **given})
+        options["magnitude_std"] = _INFINITY
+    named = options.get("transforms")
+    if named is not None and named not in ("3a", "3aw", "weights"):
+        del options["transforms"]  # as timm, which then takes all operations
+    given = {} if transforms is None else {"transforms": transforms}
+    return TimmRandAugment(**{**options, **_given(hparams), **given})
+
+
+def auto_augment_transform(config_str: str, hparams: Mapping[str, Any] | None = None) -> TimmAutoAugment:
+    """Make timm's AutoAugment of its notation, with timm's name and arguments.
+
+    Args:
+        config_str: "original", "originalr", "v0", "v0r" or "3a"; "mstd0.5" after it is the deviation of the strength.
+            For example "original-mstd0.5".
+        hparams: as of `rand_augment_transform`.
+
+    Raises:
+        ValueError: another notation; the error says which part is meant.
+    """
+    head, options = _read(config_str, {"mstd": "magnitude_std"}, "mstd0.5")
+    return TimmAutoAugment(head, **{**options, **_given(hparams)})
+
+
+def augment_and_mix_transform(config_str: str, hparams: Mapping[str, Any] | None = None) -> TimmAugMix:
+    """Make timm's AugMix of its notation, with timm's name and arguments.
+
+    Args:
+        config_str: "augmix", then any of these, joined by "-": "m3" the strength, "w3" the number of chains, "d2" their
+            length (without: 1 to 3), "a1" the distributions' parameter, "b1" for blending, "mstd0.5" the deviation of
+            the strength.  For example "augmix-m5-w4-d2".
+        hparams: as of `rand_augment_transform`.
+
+    Raises:
+        ValueError: another notation; the error says which part is meant.
+    """
+    words = {"m": "magnitude", "w": "width", "d": "depth", "a": "alpha", "b": "blended", "mstd": "magnitude_std"}
+    head, options = _read(config_str, words, "m3, w3, d2, a1, b1 and mstd0.5")
+    if head != "augmix":
+        raise ValueError(f'config_str must begin with "augmix", such as "augmix-m5-w4-d2", got {config_str!r}')
+    _whole(options, "width", "depth")
+    if "blended" in options:
+        options["blended"] = bool(options["blended"])
+    return TimmAugMix(**{**options, **_given(hparams)})
+
+
+def timm_transform(config_str: str, hparams: Mapping[str, Any] | None = None) -> Transform:
+    """Make what timm's `auto_augment=` means: RandAugment, AugMix or AutoAugment, by how the notation begins.
+
+    Raises:
+        ValueError: another notation.
+    """
+    if config_str.startswith("rand"):
+        return rand_augment_transform(config_str, hparams)
+    if config_str.startswith("augmix"):
+        return augment_and_mix_transform(config_str, hparams)
+    return auto_augment_transform(config_str, hparams)

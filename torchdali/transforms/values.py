@@ -94,7 +94,7 @@ class Normalize(Transform):
         if len(self.mean) not in (1, channels):
             raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
         rows = self.affine(channels, images.dtype == torch.uint8)
-        scale, bias = (row.to(images.device)[:, None, None] for row in rows)
+        scale, bias = (row.to(images.device, non_blocking=True)[:, None, None] for row in rows)
         return images.to(torch.float32, copy=True).mul_(scale).add_(bias)
 
 

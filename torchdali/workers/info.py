@@ -16,18 +16,20 @@ class WatchedInfo(torch_worker.WorkerInfo):
         seed: `torch.initial_seed()`, as in torch; here it is another one for each sample.
         asked: whether `id` was read; it may be set.
         told: called when `id` is read; None: nothing is.  It may be set.
+        starting: `worker_init_fn` runs, which has the id as its argument: to read `num_workers` is to ask, too.
     """
 
     asked: bool
+    starting: bool
     told: Callable[[], None] | None
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self.__dict__["asked"], self.__dict__["told"] = False, None
+        self.__dict__.update(asked=False, told=None, starting=False)
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "id":
-            known = object.__getattribute__(self, "__dict__")
+        known = object.__getattribute__(self, "__dict__")
+        if name == "id" or (name == "num_workers" and known["starting"]):
             known["asked"] = True
             if known["told"] is not None:
                 known["told"]()
@@ -36,7 +38,7 @@ class WatchedInfo(torch_worker.WorkerInfo):
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("asked", "told"):
+        if name in ("asked", "told", "starting"):
             self.__dict__[name] = value
         else:
             super().__setattr__(name, value)

@@ -22,6 +22,7 @@ from .protocol import Codec, Foreign
 
 _ALIGN = 64  # bytes; a cache line, and what vector instructions like
 _GRAIN = 1 << 16
+_SMALL = 1 << 14  # bytes of an array that is copied once more rather than sent on its own
 
 
 class Written(NamedTuple):
@@ -107,9 +108,21 @@ def _holds_arrays(column: Any) -> bool:
     )
 
 
+def _together(column: Any) -> Any:
+    """Make one array of small arrays of one form: it travels, and is put into a batch, at the cost of one."""
+    if not isinstance(column, list) or len(column) < 2:
+        return column
+    first = column[0]
+    if type(first) is not np.ndarray or not 0 < first.nbytes <= _SMALL:
+        return column
+    shape, dtype = first.shape, first.dtype
+    one = all(type(value) is np.ndarray and value.dtype == dtype and value.shape == shape for value in column)
+    return np.stack(column) if one else column
+
+
 def _pickle(columns: Columns, note: Any = None) -> tuple[memoryview, list[memoryview]]:
     stream, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
-    whole = {name: column if _holds_arrays(column) else _Own(column) for name, column in columns.items()}
+    whole = {name: _together(column) if _holds_arrays(column) else _Own(column) for name, column in columns.items()}
     _Pickler(stream, 5, buffer_callback=buffers.append).dump((whole, _Own(note)))
     return stream.getbuffer(), [buffer.raw() for buffer in buffers]
 

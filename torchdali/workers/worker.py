@@ -104,14 +104,16 @@ def _nothing(number: int, frame: FrameType | None) -> None:
 def _introduce(setup: Setup, number: int) -> None:
     """Tell user code which worker it runs in, as torch's loader does."""
     seed_all(setup.seed, number)
-    torch_worker._worker_info = WatchedInfo(
+    info = torch_worker._worker_info = WatchedInfo(
         id=number,
         num_workers=setup.num_workers,
         seed=torch.initial_seed(),
         dataset=dataset_of(setup.job),
     )
     if setup.init is not None:
+        info.starting = True
         setup.init(number)
+        info.starting = False
 
 
 def _send(sock: socket.socket, message: NamedTuple, fds: list[int] | None = None) -> None:
