@@ -12,8 +12,7 @@ import pytest
 
 from torchdali.testing import make_image_folder, read_stream
 
-from .launcher import finish
-from .patience import wait_until
+from .patience import PATIENCE, wait_until
 from .test_torchrun import lines_of, merged
 from .torchrun_jobs import torchrun_machine
 from .torchrun_jobs.stream import make_loader
@@ -30,9 +29,7 @@ def test_the_stream_goes_on_when_a_machine_is_lost(tmp_path: Path) -> None:
     out.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    machines = [
-        torchrun_machine("train", images, out, out=out, number=number, port=port, restarts=2) for number in range(2)
-    ]
+    machines = [torchrun_machine("train", images, out, number=number, port=port, restarts=2) for number in range(2)]
     try:
         logs = [out / f"0.{rank}.jsonl" for rank in range(2)]
         assert wait_until(
@@ -41,20 +38,18 @@ def test_the_stream_goes_on_when_a_machine_is_lost(tmp_path: Path) -> None:
                 or all(log.exists() and log.read_bytes().count(b"\n") >= 10 for log in logs)
             )
         )
-        ended = [machine for machine in machines if machine.poll() is not None]
-        assert not ended, [machine.communicate()[1][-3000:] for machine in ended]
+        assert all(machine.poll() is None for machine in machines)
         # The second machine's launcher stops first, so that it can't report the death of its process.
-        launcher = int((out / "torchrun.1.pid").read_text())
-        os.kill(launcher, signal.SIGSTOP)
-        for child in children(launcher):
+        machines[1].send_signal(signal.SIGSTOP)
+        for child in children(machines[1].pid):
             os.kill(child, signal.SIGKILL)
-        os.kill(launcher, signal.SIGKILL)
-        finish(machines[0])
-        finish(machines[1], -signal.SIGKILL)
+        machines[1].kill()
+        _, errors = machines[0].communicate(timeout=PATIENCE)
     finally:
         for machine in machines:
-            machine.terminate()
+            machine.kill()
             machine.communicate(timeout=60)
+    assert machines[0].returncode == 0, errors[-6000:]
 
     with make_loader(images, 8) as loader:
         whole = list(chain(*(step.samples for step in read_stream(loader, epochs=5))))

@@ -273,7 +273,7 @@ def test_a_training_that_is_killed_twice_ends_with_the_same_weights(images: Path
     finish(start(FOLDER / "train.py", images, alone, processes=2))
     seed = time.time_ns()
     chance = random.Random(seed)
-    job = torchrun("train", 2, images, killed, out=killed, restarts=RESTARTS)
+    job = torchrun("train", 2, images, killed, restarts=RESTARTS)
     try:
         for attempt in range(RESTARTS):
             kill_one(job, killed, attempt, chance.randrange(2), chance.randint(6, 20), chance.uniform(0, 0.05))
