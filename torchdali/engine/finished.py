@@ -103,7 +103,7 @@ class Finisher:
         if source in work.outputs:
             output = work.outputs[source]
             check_decoded(plan, name, output.shapes())
-            arrays = output.arrays()  # the host part is for the CPU
+            arrays: Column = output.arrays()  # the host part is for the CPU
         else:
             column = work.columns[name]
             arrays = column if isinstance(column, np.ndarray) else list(column)
@@ -116,7 +116,7 @@ class Finisher:
             if video:
                 steps = shared + steps
             else:
-                images = self._shared(work, name, shared, arrays)
+                images = self._shared(work, name, shared, list(arrays))
         sizes = drawn.sizes.get(name)
         sizes = sizes_of(images) if sizes is None else sizes
         first = images[0]
