@@ -43,13 +43,13 @@ class Lasting(Protocol):
         """Get ready for another pass, and let go of this one; False: it can't serve again."""
 
 
-T = TypeVar("T", bound=Lasting)
+L = TypeVar("L", bound=Lasting)
 
 
 class Lender(Protocol):
     """Lends what is dear to make to a pass, and keeps it for the next one."""
 
-    def lend(self, name: str, make: Callable[[], T]) -> AbstractContextManager[T]:
+    def lend(self, name: str, make: Callable[[], L]) -> AbstractContextManager[L]:
         """Lend a thing for a block, made where there is none."""
         ...
 

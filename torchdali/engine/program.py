@@ -16,8 +16,8 @@ from ..columns import writable
 from ..errors import TransformError
 from ..rand import Key, Rand, derive, shard_seed
 from ..seeding import GLOBAL, global_states, preserved, seed_all
+from ..transforms.decode import Decode
 from ..transforms.function import Call, Function, FunctionRand, Moment, as_argument
-from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
 from .chain import Chain
 from .fetch import Fetcher
