@@ -111,7 +111,11 @@ def main() -> None:
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seconds", default=1.0, type=float)
     parser.add_argument("--only", help="a part of the names of the works")
+    parser.add_argument("--list", action="store_true", help="only name the works")
     args = parser.parse_args()
+    if args.list:
+        print("\n".join(works()))
+        return
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     arrays = np.stack((parity.photos() * (IMAGES // parity.N + 1))[:IMAGES])
