@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from ..checks import nearest_path
 from ..columns import as_column, same_shape, told_column
 from ..fields import check_kinds
 from ..fingerprint import below_common_folder, files_digest
-from ..formats.files import as_root, read_file
+from ..formats.files import as_root, read_file, walk
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
-from ..kinds import ENCODED, NUMBER, AnyKind, as_kind, as_kinds
+from ..kinds import ENCODED, NUMBER, AnyKind, Image, Mask, as_kind, as_kinds
 from ..signature import Form
 from .base import MapDataset
 from .convert import Convert
@@ -108,6 +108,7 @@ class FileDataset(MapDataset):
         else:
             wholes = {"image": (ENCODED, as_bytes)}  # whatever their endings are
         self._read = {name: read for name, (_, read) in wholes.items()}
+        self._pictures = frozenset(name for name, (kind, _) in wholes.items() if isinstance(kind, (Image, Mask)))
         known = {**{name: kind for name, (kind, _) in wholes.items()}, **known}
         self._forms: dict[str, Form] = {}
         for name in [name for name, read in self._read.items() if read is as_npy]:
@@ -139,7 +140,7 @@ class FileDataset(MapDataset):
     def _load(self, name: str, index: int) -> Any:
         path = self.files[name][index]
         try:
-            value = self._read[name](read_file(path))
+            value = self._read[name](read_file(path, name in self._pictures))
         except ValueError as error:
             if path == self.paths[index]:  # which every error of a sample names
                 raise
@@ -206,9 +207,17 @@ class ImageFolder(FileDataset):
             # torchvision compares endings with names in lower case.
             self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
         self.classes, self.class_to_idx = folder.find_classes(self.root)
-        self.samples: list[tuple[str, int]] = folder.make_dataset(
-            self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty
-        )
+        takes = is_valid_file or (lambda path: path.lower().endswith(self.extensions or ()))
+        self.samples: list[tuple[str, int]] = []
+        empty = []
+        for name, number in sorted(self.class_to_idx.items()):
+            found = [path for path in _files_in(os.path.join(self.root, name)) if takes(path)]
+            self.samples += [(path, number) for path in found]
+            if not found:
+                empty.append(name)
+        if empty and not allow_empty:
+            said = f" Supported extensions are: {', '.join(self.extensions)}" if self.extensions else ""
+            raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}.{said}")
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
         if exclude is not None:
@@ -216,6 +225,12 @@ class ImageFolder(FileDataset):
         self.targets = [label for _, label in self.samples]
         super().__init__([path for path, _ in self.samples], self.targets, fields)
         self.imgs = self.samples  # torchvision's other name
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    """Give all files below a folder in torchvision's order."""
+    for inner, _, names in sorted(walk(folder)):
+        yield from (os.path.join(inner, name) for name in sorted(names))
 
 
 def _lists(paths: Sequence[str | Path] | Mapping[str, Sequence[str | Path]]) -> dict[str, list[str]]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..moves import Crop, Fill, Flip, Move, Sizes, check_fill
 from ..rand import Rand
-from .base import Mover, Params, Transform, is_integer, probability, size_pair
+from .arguments import is_integer, probability, size_pair
+from .base import Mover, Params, Transform
 
 if TYPE_CHECKING:
     from .._dali import Ops
