@@ -17,7 +17,7 @@ from torchdali import transforms as T
 from torchdali.rand import Key, Rand
 from torchdali.testing import assert_same_stream
 from torchdali.transforms.policies import POLICIES
-from torchdali.transforms.rounds import part_of
+from torchdali.transforms.steps import part_of
 
 PHOTOS = sorted((Path(__file__).parent / "data" / "photos").glob("*.jpg"))
 SIZES = np.array([[40, 64], [37, 21], [90, 331], [3, 3], [64, 40]])

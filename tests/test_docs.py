@@ -44,6 +44,7 @@ WITH_PROCESSES = {"docs/data.md", "docs/bad-data.md", "docs/trainers.md"}
 NOT_RUN = {
     "docs/detection.md": ["a detection model takes seconds on a CPU; recipes/detection.py trains one in the tests"],
     "docs/gpu.md": ["needs a GPU; tests/test_gpu.py does it"],
+    "docs/questions.md": ["needs a bucket; tests/test_storage.py reads from an S3 server of its own"],
     "docs/transforms.md": ["Albumentations is no dependency of the tests"],
 }
 

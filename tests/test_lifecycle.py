@@ -437,7 +437,7 @@ def test_an_interrupt_while_a_pass_begins_skips_no_epoch(make, monkeypatch):
 
 @pytest.mark.processes
 def test_what_importing_torchdali_imports(folder):
-    """Neither DALI, which takes seconds and memory, nor a package that not everyone has; folders need no torchvision."""
+    """Neither DALI, which takes seconds, nor a package that not everyone has; folders need no torchvision."""
     text = f"import sys, torchdali, torchdali.testing; torchdali.ImageFolder({str(folder)!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and not done.stderr, done.stderr

@@ -114,7 +114,7 @@ def _opened(file: str) -> Storage:
 def read_images(kind: str, part: Part) -> list[Bytes]:
     """Read the image files of a part."""
     if part.size < 0:
-        return [open_storage(part.file).read_all() if is_remote(part.file) else read_file(part.file)]
+        return [open_storage(part.file).read_all() if is_remote(part.file) else read_file(part.file, image=True)]
     data = _opened(part.file).read(part.offset, part.size)
     if kind == "recordio":
         return [Image.of(whole(data)).data]

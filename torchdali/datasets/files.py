@@ -18,7 +18,7 @@ from ..formats.class_folders import IMAGE_ENDINGS, find_classes, list_files
 from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
-from ..kinds import ENCODED, NUMBER, AnyKind, as_kind, as_kinds
+from ..kinds import ENCODED, NUMBER, AnyKind, Image, Mask, as_kind, as_kinds
 from ..signature import Form
 from .base import MapDataset
 from .convert import Convert
@@ -109,6 +109,7 @@ class FileDataset(MapDataset):
         else:
             wholes = {"image": (ENCODED, as_bytes)}  # whatever their endings are
         self._read = {name: read for name, (_, read) in wholes.items()}
+        self._pictures = frozenset(name for name, (kind, _) in wholes.items() if isinstance(kind, (Image, Mask)))
         known = {**{name: kind for name, (kind, _) in wholes.items()}, **known}
         self._forms: dict[str, Form] = {}
         for name in [name for name, read in self._read.items() if read is as_npy]:
@@ -140,7 +141,7 @@ class FileDataset(MapDataset):
     def _load(self, name: str, index: int) -> Any:
         path = self.files[name][index]
         try:
-            value = self._read[name](read_file(path))
+            value = self._read[name](read_file(path, name in self._pictures))
         except ValueError as error:
             if path == self.paths[index]:  # which every error of a sample names
                 raise

@@ -41,8 +41,8 @@ class _Way:
             return False
         if isinstance(move, Crop):
             return self._crop(move)
-        if not isinstance(move, Resize) or self.resize or not move.antialias:
-            return False
+        if not isinstance(move, Resize) or self.resize or self.cut or not move.antialias:
+            return False  # the second window is of what was resized
         self.resize = move
         self.sizes = move.sizes(self.sizes)
         return move.interpolation in ("bilinear", "bicubic")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from .files import walk
+
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The endings of image files, torchvision's `IMG_EXTENSIONS`."""
 
@@ -46,7 +48,7 @@ def list_files(
     wanted = None if endings is None else tuple(endings)
     for name in sorted(classes):
         before = len(found)
-        for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
+        for folder, _, files in sorted(walk(os.path.join(root, name))):
             begin = os.path.join(folder, "")
             paths = [begin + file for file in sorted(files)]
             if wanted is not None:
@@ -57,6 +59,6 @@ def list_files(
         if len(found) == before:
             empty.append(name)
     if empty and not allow_empty:
-        supported = "" if wanted is None else f"Supported extensions are: {', '.join(wanted)}"
-        raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}. {supported}")
+        supported = "" if wanted is None else f" Supported extensions are: {', '.join(wanted)}"
+        raise FileNotFoundError(f"Found no valid file for the classes {', '.join(empty)}.{supported}")
     return found

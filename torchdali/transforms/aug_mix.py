@@ -11,8 +11,9 @@ import torch
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .arguments import is_integer, is_number
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import Params, is_integer, is_number
+from .base import Params
 from .operations import Geometric
 
 if TYPE_CHECKING:

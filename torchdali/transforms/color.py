@@ -15,7 +15,8 @@ from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import HostForm, Params, Transform, number_pair, number_range, probability
+from .arguments import number_pair, number_range, probability
+from .base import HostForm, Params, Transform
 from .channels import permutation_params, permuted
 from .switch import switch
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..moves import Crop, Fill, Flip, Move, Sizes, check_fill
 from ..rand import Rand
-from .base import Mover, Params, is_integer, probability, size_pair
-
-if TYPE_CHECKING:
-    pass
+from .arguments import is_integer, probability, size_pair
+from .base import Mover, Params
 
 
 class Window(Mover):

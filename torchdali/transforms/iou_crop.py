@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..moves import Sizes
 from ..ragged import Ragged
 from ..rand import Rand
-from .base import Params, is_integer, is_number, number_pair
+from .arguments import is_integer, is_number, number_pair
+from .base import Params
 from .geometry import Window, window_params
 
 _ROUNDS = 100

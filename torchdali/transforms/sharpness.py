@@ -13,7 +13,8 @@ from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, is_number
+from .arguments import is_number
+from .base import Params
 from .chance import Chance, chosen
 from .switch import switch
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .arguments import is_integer, is_number, mode_name, probability
 from .aug_mix import MOVES_ALONE
 from .auto_augment import Chosen, Operations
-from .base import Params, Transform, is_integer, is_number, mode_name, probability
+from .base import Params, Transform
 from .operations import Operation
 from .timm_operations import LEVELS, RANDOM, Levels, PillowGeometric, families, strengths_of
 from .timm_policies import AUG_MIX_NAMES, RAND_SETS, TIMM_POLICIES, Row
@@ -309,7 +310,8 @@ class TimmAugMix(TimmOperations):
         return {**params, "mixed": mixed, **{f"weight{i}": chains[:, i].copy() for i in range(len(chains.T))}}, sizes
 
     def dali_params(self, params: Params) -> list[str]:
-        return ["mixed", *(f"weight{i}" for i in range(int(self.width))), *super().dali_params(params)]
+        weights = [f"weight{i}" for i in range(int(self.width))]
+        return [*([] if self.blended else ["mixed"]), *weights, *super().dali_params(params)]
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
