@@ -49,10 +49,13 @@ def list_files(
     for name in sorted(classes):
         before = len(found)
         for folder, _, files in sorted(walk(os.path.join(root, name))):
-            for file in sorted(files):
-                path = os.path.join(folder, file)
-                if path.lower().endswith(wanted) if wanted is not None else is_valid is not None and is_valid(path):
-                    found.append((path, classes[name]))
+            begin = os.path.join(folder, "")
+            paths = [begin + file for file in sorted(files)]
+            if wanted is not None:
+                paths = [path for path in paths if path.lower().endswith(wanted)]
+            elif is_valid is not None:
+                paths = [path for path in paths if is_valid(path)]
+            found += [(path, classes[name]) for path in paths]
         if len(found) == before:
             empty.append(name)
     if empty and not allow_empty:
