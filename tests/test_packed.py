@@ -380,7 +380,7 @@ def test_a_killed_process_goes_on(tmp_path):
     code = """
         import os, signal, sys
         import torchdali as td
-        from torchdali.formats.packed import ShardWriter
+        from torchdali.formats.shards import ShardWriter
 
         finish = ShardWriter.finish
 

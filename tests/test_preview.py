@@ -21,7 +21,7 @@ from torchdali import transforms as T
 from torchdali.commands.data import dataset_of
 from torchdali.commands.main import main
 from torchdali.commands.recipe import loader_of
-from torchdali.formats.packed import ShardWriter
+from torchdali.formats.shards import ShardWriter
 from torchdali.testing import make_image_folder, truncate_file
 
 from .reader_files import image_file, mxnet_case, tfrecord_case

@@ -27,14 +27,12 @@ from .formats.packed import (
     PackedColumn,
     PackedIndex,
     PackedShard,
-    ShardWriter,
     read_index,
-    read_unfinished,
-    remove_notes,
     to_json,
     told_of,
     write_index,
 )
+from .formats.shards import ShardWriter, read_unfinished, remove_notes
 from .kinds import Boxes, Kind, Mask, Points, Polygons
 from .loader import DataLoader
 from .pillow import MAX_PIXELS
