@@ -77,12 +77,12 @@ def use(batch) -> None:
                 tensor.float().mean()
 
 
-WAITS = {"wait: stream.synchronize", "wait: pipeline.run", "wait: DALI's copy to the CPU"}
-"""Those of the loader's streams: at a batch's end, and for a pipeline and for functions on the host."""
+WAITS = {"wait: stream.synchronize", "wait: pipeline.run", "wait: DALI's copy to the CPU", "wait: DALI's stream"}
+"""Those of the loader's streams: at a batch's end, for a pipeline, for functions on the host, and by engine="debug"."""
 
 
-def train(loader) -> int:
-    """Use each batch on a stream of the consumer's own and drop it at once; nothing else is waited for."""
+def train(loader, also: frozenset[str] = frozenset()) -> int:
+    """Use each batch on a stream of the consumer's own and drop it at once; no other waits are made than `also`."""
     count = 0
     MACHINE.counts.clear()
     with torch.cuda.stream(torch.cuda.Stream(loader.device)):
@@ -90,7 +90,7 @@ def train(loader) -> int:
             use(batch)
             del batch
             count += 1
-    assert {what for _, what in MACHINE.counts if "wait" in what} <= WAITS
+    assert {what for _, what in MACHINE.counts if "wait" in what} <= WAITS | also
     return count
 
 
@@ -113,7 +113,10 @@ def test_engines_and_prefetch_give_one_stream(make):
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
 def test_each_transform_and_ragged_batches(make, engine, transform):
     output = "dict" if TRANSFORMS.index(transform) % 2 else "tuple"
-    assert train(make(engine=engine, transform=transform, output=output)) == 3
+    # After steps in torch, Pillow compresses on the host; and timm's operations are torchvision's, image by image.
+    host = {"JPEG": "wait: value to the host", "Timm": "wait: blocking copy to the GPU"}
+    also = frozenset(what for name, what in host.items() if name in str(transform))
+    assert train(make(engine=engine, transform=transform, output=output), also) == 3
 
 
 @pytest.mark.parametrize("engine, prefetch", EXECUTIONS)
