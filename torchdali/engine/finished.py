@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..batch import Collated, Padded
+from ..batch import Collated, Column, Padded
 from ..buffers import Pool
 from ..clock import COLLATE, COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
@@ -100,7 +100,6 @@ class Finisher:
     def _images(self, work: Work, name: str, key: str, source: str, chain: Chain, drawn: Drawn) -> Any:
         """Make a batch of images that leave through the host part."""
         plan = self._plan
-        arrays: Any
         if source in work.outputs:
             output = work.outputs[source]
             check_decoded(plan, name, output.shapes())
@@ -110,7 +109,7 @@ class Finisher:
             arrays = column if isinstance(column, np.ndarray) else list(column)
         video = plan.kinds[name].word == "video"
         _check_dimensions(arrays[0], video, [*chain.steps[chain.split :], *plan.steps[plan.split :]])
-        images: Any = arrays
+        images: Column = arrays
         steps = [(chain.transform(k), drawn.draws[k].get(name, {})) for k in range(chain.split, len(chain))]
         if chain is not plan and source == name and plan.split < len(plan):
             shared = [(plan.transform(k), work.drawn.draws[k].get(name, {})) for k in range(plan.split, len(plan))]

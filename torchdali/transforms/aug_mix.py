@@ -99,8 +99,9 @@ class AugMix(Operations):
             params[f"weight{i}"] = chains[:, i].copy()
         return params, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
+    def dali_params(self, params: Params) -> Params:
+        weights = ["own", *(f"weight{i}" for i in range(int(self.mixture_width)))]
+        return {**{name: params[name] for name in weights}, **super().dali_params(params)}
 
     moves_alone = MOVES_ALONE
 

@@ -138,9 +138,9 @@ class Transform:
         """
         return []
 
-    def dali_params(self, params: Params) -> list[str]:
-        """The names of the params that `transform` takes."""
-        return list(params)
+    def dali_params(self, params: Params) -> Params:
+        """Give the params that `transform` takes, which may follow from those that were drawn."""
+        return params
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         """Draw the parameters of every sample, and give the images' sizes after the transform.

@@ -44,8 +44,8 @@ class Operation(Transform):
         """All params."""
         return {"operation": operation, "strength": strength, **self.numbers(operation, strength, sizes)}
 
-    def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if name not in ("operation", "strength")]
+    def dali_params(self, params: Params) -> Params:
+        return {name: values for name, values in params.items() if name not in ("operation", "strength")}
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
         return self.apply(image, self.names[int(params["operation"])], float(params["strength"]))
@@ -96,8 +96,8 @@ class Geometric(Operation, Mover):
     def _cut(self, operation: int, strength: float) -> float:
         return int(strength) if self.whole and self.names[operation].startswith("Translate") else strength
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["matrix"]
+    def dali_params(self, params: Params) -> Params:
+        return {"matrix": params["matrix"]}
 
     def moves(self, params: dict[str, Any]) -> list[Move]:
         if params is ANY:

@@ -166,13 +166,13 @@ class Rounds(Several):
             sizes = after
         return params, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        found = []
+    def dali_params(self, params: Params) -> Params:
+        found: Params = {}
         for turn in range(self.rounds):
-            found.append(f"{turn}")
+            found[f"{turn}"] = params[f"{turn}"]
             for k, branch in enumerate(self.branches):
                 head = f"{turn}/{k}/"
-                found += [head + key for key in branch.dali_params(part_of(params, head))]
+                found |= {head + key: values for key, values in branch.dali_params(part_of(params, head)).items()}
         return found
 
     def transform(self, ops: Ops, image: Any, **params: Any) -> Any:

@@ -197,8 +197,11 @@ class Steps(Several):
             params |= {f"{k}:{key}": values for key, values in drawn.items()}
         return params, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return [f"{k}:{key}" for k, step in enumerate(self.steps) for key in step.dali_params(part_of(params, f"{k}:"))]
+    def dali_params(self, params: Params) -> Params:
+        found: Params = {}
+        for k, step in enumerate(self.steps):
+            found |= {f"{k}:{key}": values for key, values in step.dali_params(part_of(params, f"{k}:")).items()}
+        return found
 
     def transform(self, ops: Ops, image: Any, **params: Any) -> Any:
         dtype, channels = ops.dtype_of(image), ops.channels_of(image)

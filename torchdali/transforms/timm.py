@@ -309,9 +309,9 @@ class TimmAugMix(TimmOperations):
             chains = _one_by_one(chains * mixed[:, None])
         return {**params, "mixed": mixed, **{f"weight{i}": chains[:, i].copy() for i in range(len(chains.T))}}, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        weights = [f"weight{i}" for i in range(int(self.width))]
-        return [*([] if self.blended else ["mixed"]), *weights, *super().dali_params(params)]
+    def dali_params(self, params: Params) -> Params:
+        weights = [*([] if self.blended else ["mixed"]), *(f"weight{i}" for i in range(int(self.width)))]
+        return {**{name: params[name] for name in weights}, **super().dali_params(params)}
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
