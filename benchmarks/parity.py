@@ -27,7 +27,7 @@ from torchvision.transforms import v2
 from torchdali import _dali
 from torchdali import transforms as T
 from torchdali.rand import Rand
-from torchdali.transforms.rounds import part_of
+from torchdali.transforms.steps import part_of
 
 try:
     from . import parity_moves as moves

@@ -3,7 +3,7 @@
 The works are the rows of `parity.py` that have a counterpart in torchvision, on 256 photographs of 224 x 224, uint8 in
 memory: torch's DataLoader gives its workers tensors [3, 224, 224], as `decode_image` makes them, and v2's transform;
 torchdali takes the same arrays, and as many threads as there are workers.  Batches of 64; where sizes vary, torch's are
-lists, and torchdali's padded.  A measurement makes a loader, takes eight batches, and then batches for some seconds:
+lists, and torchdali's padded.  A measurement makes a loader, takes six batches, and then batches for some seconds:
 the CPU time of all processes per batch, and the time that a batch takes.
 
     python benchmarks/transforms.py --rounds 3 --seconds 1         # a table in Markdown: about seven minutes
@@ -30,7 +30,7 @@ from workers import cpu_seconds
 import torchdali as td
 from torchdali import transforms as T
 
-WORKERS, BATCH_SIZE, IMAGES, WARM_UP = 2, 64, 256, 8
+WORKERS, BATCH_SIZE, IMAGES, WARM_UP = 2, 64, 256, 6
 
 
 class Images(torch.utils.data.Dataset[Any]):
@@ -77,7 +77,7 @@ def measure(batches: Iterator[Any], seconds: float) -> tuple[float, float]:
     for _ in range(WARM_UP):
         next(batches)
     count, cpu, begin = 0, cpu_seconds(), time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    while not count or time.perf_counter() - begin < seconds:
         next(batches)
         count += 1
     return (cpu_seconds() - cpu) / count * 1e3, (time.perf_counter() - begin) / count * 1e3
@@ -91,13 +91,14 @@ def works() -> dict[str, tuple[Any, Any]]:
     found.pop("RandomIoUCrop")  # it needs boxes
     mean_std = (parity.MEAN, parity.STD)
     floats = [v2.ToDtype(torch.float32, True), v2.Normalize(*mean_std)]
+    elastic = found.pop("ElasticTransform")
     found["the ImageNet recipe with RandAugment and erasing"] = (
         T.Compose([T.RandomResizedCrop(176), T.RandomHorizontalFlip(), T.RandAugment(), T.Normalize(*mean_std),
                    T.RandomErasing(0.1)]),
         v2.Compose([v2.RandomResizedCrop(176), v2.RandomHorizontalFlip(), v2.RandAugment(), *floats,
                     v2.RandomErasing(0.1)]),
     )  # fmt: skip
-    return found
+    return {**found, "ElasticTransform": elastic}  # the longest, last
 
 
 def cell(values: list[float]) -> str:
@@ -110,28 +111,29 @@ def main() -> None:
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--seconds", default=1.0, type=float)
     parser.add_argument("--only", help="a part of the names of the works")
+    parser.add_argument("--list", action="store_true", help="only name the works")
     args = parser.parse_args()
+    if args.list:
+        print("\n".join(works()))
+        return
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     arrays = np.stack((parity.photos() * (IMAGES // parity.N + 1))[:IMAGES])
     chosen = {name: pair for name, pair in works().items() if not args.only or args.only in name}
-    found: dict[str, list[list[tuple[float, float]]]] = {name: [[], []] for name in chosen}
-    for turn in range(args.rounds):
-        for name, (ours, theirs) in chosen.items():
-            for peer in (0, 1) if turn % 2 else (1, 0):
-                batches = torchvisions(arrays, theirs) if peer else torchdalis(arrays, ours)
-                found[name][peer].append(measure(batches, args.seconds))
-                batches.close()
     print(f"{os.cpu_count()} CPUs, {WORKERS} workers or threads, {args.rounds} rounds of {args.seconds:g} s, load "
-          f"{os.getloadavg()[0]:.1f}; ms per batch of {BATCH_SIZE}: median (lowest-highest)\n")  # fmt: skip
+          f"{os.getloadavg()[0]:.0f}; ms per batch of {BATCH_SIZE}: median (lowest-highest)\n")  # fmt: skip
     print("| transform | torchvision, CPU | torchdali, CPU | ratio of CPU | torchvision, time | torchdali, time |")
     print("|---|---|---|---|---|---|")
-    for name, (ours_, theirs_) in found.items():
-        ratios = [a[0] / b[0] for a, b in zip(theirs_, ours_, strict=True)]
-        cells = [[one[k] for one in peer] for k in range(2) for peer in (theirs_, ours_)]
-        print(
-            f"| {name} | {cell(cells[0])} | {cell(cells[1])} | {cell(ratios)} | {cell(cells[2])} | {cell(cells[3])} |"
-        )
+    for name, (ours, theirs) in chosen.items():
+        found: list[list[tuple[float, float]]] = [[], []]
+        for turn in range(args.rounds):
+            for peer in (0, 1) if turn % 2 else (1, 0):
+                batches = torchvisions(arrays, theirs) if peer else torchdalis(arrays, ours)
+                found[peer].append(measure(batches, args.seconds))
+                batches.close()
+        ratios = [a[0] / b[0] for a, b in zip(found[1], found[0], strict=True)]
+        cells = [[one[k] for one in peer] for k in range(2) for peer in (found[1], found[0])]
+        print("| " + " | ".join([name, *map(cell, [*cells[:2], ratios, *cells[2:]])]) + " |", flush=True)
 
 
 if __name__ == "__main__":

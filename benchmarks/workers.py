@@ -5,6 +5,9 @@ images), differ in size and cost nothing to make; they count when they are singl
 Peers: torchdali's workers, with the seeding of each sample, and torch's DataLoader with `collate_fn=list`, with tensors
 or arrays.
 
+Small samples: the CPU time of all processes per sample of a dataset that costs nothing, as a batch of the default
+collate function, by torch's DataLoader and by torchdali.
+
 Images: images per second, with the same dataset of JPEG files and the same resize to 224 x 224:
 
     torch      torch.utils.data.DataLoader, workers read, decode (PIL) and resize (torchvision on tensors, antialiased)
@@ -51,6 +54,33 @@ class Samples(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         data = self.data[index % 64 :]
         return (torch.from_numpy(data) if self.tensors else data), index
+
+
+class Small(torch.utils.data.Dataset[Any]):
+    """A dataset of small samples of one form, which cost nothing to make."""
+
+    def __init__(self, form: str) -> None:
+        self.form = form
+        self.images = np.random.default_rng(0).integers(0, 256, (4096, 32, 32, 3), dtype=np.uint8)
+        self.floats = torch.rand(256, 3, 32, 32)
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> Any:
+        image = self.images[index % 4096]
+        if self.form == "number":
+            return index
+        if self.form == "tensor, number":
+            return self.floats[index % 256], index
+        if self.form == "dict":
+            return {"image": image, "label": index, "weight": float(index)}
+        if self.form == "nested":
+            return image, {"a": index, "b": 2.5, "c": {"d": np.arange(4)}}
+        return image, index
+
+
+FORMS = ("array, number", "tensor, number", "dict", "nested", "number")
 
 
 class Decoded(torch.utils.data.Dataset[Any]):
@@ -197,12 +227,28 @@ def main() -> None:
                 del batches
         print(row(f"CPU us, {size // 1000} KB", costs, "torch"), flush=True)
 
+    def batches(loader: Any) -> Iterator[int]:
+        return (BATCH_SIZE for _ in iter(int, 1) for _ in loader)
+
+    ours = {"num_workers": WORKERS, "persistent_workers": True}
+    for form in FORMS:
+        costs = {"torch": [], "torchdali": []}
+        for turn in range(args.rounds):
+            for peer in sorted(costs, reverse=bool(turn % 2)):
+                data = Small(form)
+                loader: Any = torch.utils.data.DataLoader(data, BATCH_SIZE, shuffle=True, **ours)  # type: ignore[arg-type]
+                if peer == "torchdali":
+                    loader = td.DataLoader(data, BATCH_SIZE, shuffle=True, device="cpu", **ours)  # type: ignore[arg-type]
+                costs[peer].append(measure(batches(loader), args.seconds)[1])
+                del loader
+        print(row(f"CPU us, {form}", costs, "torch"), flush=True)
+
     rates: dict[str, list[float]] = {"torch": [], "workers": [], "threads": [], "dali": []}
-    ours = {"transform": T.Resize((SIZE, SIZE)), "num_threads": WORKERS}
+    images = {"transform": T.Resize((SIZE, SIZE)), "num_threads": WORKERS}
     makers = {
         "torch": lambda: torchs(Decoded(paths)),
-        "workers": lambda: torchdali(Encoded(paths), num_workers=WORKERS, persistent_workers=True, **ours),
-        "threads": lambda: torchdali(td.FileDataset(paths, list(range(len(paths)))), **ours),
+        "workers": lambda: torchdali(Encoded(paths), num_workers=WORKERS, persistent_workers=True, **images),
+        "threads": lambda: torchdali(td.FileDataset(paths, list(range(len(paths)))), **images),
         "dali": lambda: dalis(paths),
     }
     for turn in range(args.rounds):

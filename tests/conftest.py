@@ -28,20 +28,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 launch._PRELOAD += ["torchdali.python", "tests.source_datasets", "tests.workers_helpers", "PIL.JpegImagePlugin"]
 
 LONGEST = (
-    *(
-        "test_docs",
-        "test_workers",
-        "test_readers",
-        "test_torchrun",
-        "test_python_sources",
-        "test_lightning",
-        "test_iterable",
-    ),
-    *("test_transforms", "test_recipes", "test_sources", "test_trainer_recipes", "test_sample_source", "test_golden"),
+    # A minute and more by themselves
+    *("test_pretended_gpu", "test_python_sources", "test_workers", "test_ray", "test_readers", "test_lightning"),
+    *("test_docs", "test_iterable", "test_package", "test_torchrun", "test_sources", "test_sample_source"),
+    # Half a minute
+    *("test_several_machines", "test_transforms", "test_recipes", "test_trainer_recipes", "test_golden"),
     *("test_stream", "test_from_torchvision", "test_lifecycle", "test_migration", "test_parity", "test_transformers"),
-    *("test_accelerate", "test_dcp", "test_evaluation", "test_ignite", "test_package", "test_datasets_of_others"),
-    *("test_pretended_gpu", "test_commands", "test_torch_contract", "test_signals", "test_image_headers"),
+    *("test_accelerate", "test_dcp", "test_evaluation", "test_ignite", "test_datasets_of_others"),
+    *("test_commands", "test_torch_contract", "test_image_headers", "test_packaging", "test_signals"),
 )
+"""The files that take longest, the longest first; the order of the short ones is no matter."""
 
 # --fast
 

@@ -2,7 +2,7 @@
 
 A program is a script, run as `__main__` in a process of its own, which ends as any other: by its last line, sys.exit,
 an exception, a signal.  With `processes`, it runs once for each rank of a job, with the environment and the store that
-torchrun gives; torchrun itself, which takes seconds for each process, starts the jobs that are about restarts.
+torchrun gives; torchrun itself, as a program, forks the ranks of the jobs that are about restarts.
 """
 
 from __future__ import annotations
@@ -65,10 +65,16 @@ class Program:
             self._agent.settimeout(timeout)
             try:
                 said = self._agent.recv(100)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(self.name, timeout) from None
             self.returncode = int(said) if said else -signal.SIGKILL
             self._agent.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
         return self.returncode
 
     def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from torchdali import transforms as T
 from torchdali.rand import Key, Rand
 from torchdali.testing import assert_same_stream
 from torchdali.transforms.policies import POLICIES
-from torchdali.transforms.rounds import part_of
+from torchdali.transforms.steps import part_of
 
 PHOTOS = sorted((Path(__file__).parent / "data" / "photos").glob("*.jpg"))
 SIZES = np.array([[40, 64], [37, 21], [90, 331], [3, 3], [64, 40]])
@@ -402,7 +402,7 @@ def test_each_operation_in_dali(photos, grey):
             strength = {"Rotate": -25.0, "TranslateX": 9.0, "TranslateY": -7.0, "Posterize": 3.0, "SolarizeAdd": 70.0}
             value = np.full(5, strength.get(name, 0.37))
             params = family.params(np.full(5, k, np.int32), value, sizes)
-            found = in_dali(family, arrays, {key: params[key] for key in family.dali_params(params)})
+            found = in_dali(family, arrays, family.dali_params(params))
             expected = [family.transform_host(torch.from_numpy(a).permute(2, 0, 1), **own)
                         for a, own in zip(arrays, rows(params), strict=True)]  # fmt: skip
             beyond = [

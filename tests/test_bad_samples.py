@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import torchdali as td
 from torchdali import transforms as T
@@ -275,3 +276,18 @@ def test_a_pass_goes_on_where_samples_can_be_made_again():
     assert loader.state_dict()["samples_seen"] == 0
     data.good = 0
     assert [batch[0].item() for batch in iterator] == [70, 140] and loader.state_dict()["finished"]
+
+
+@pytest.mark.parametrize("engine", ["eager", "pipeline"])
+@pytest.mark.parametrize("chain", [None, T.Normalize((0.5,) * 3, (0.5,) * 3)])
+def test_a_row_and_a_column_in_one_batch(engine, chain, tmp_path):
+    """Small files, and all of the memory once they are padded to one size."""
+    for number, size in enumerate([(60_000, 1), (1, 60_000), (4, 5), (5, 4)]):
+        Image.new("RGB", size).save(tmp_path / f"{number}.png")
+    data = td.FileDataset(sorted(tmp_path.iterdir()))
+    loader = td.DataLoader(data, 2, device="cpu", engine=engine, transform=chain)
+    batches = iter(loader)
+    with pytest.raises(td.EngineError, match=r"padded to height 60000 and width 60000, and at most 89478485 pixels"):
+        next(batches)
+    ((images,),) = batches  # it goes on after it
+    assert images.data.shape == (2, 3, 5, 5)

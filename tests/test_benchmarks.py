@@ -47,3 +47,13 @@ def test_compare_names_peers_that_are_missing(tmp_path):
         assert "| grain | failed, see below |" in done.stdout
     bars = ElementTree.parse(tmp_path / "a.svg").findall("{http://www.w3.org/2000/svg}path")
     assert len(bars) == sum(one[0] is not None for name, one in rounds.items() if one)
+
+
+def test_transforms_beside_torchvisions():
+    """It runs; and the table that is kept has all its works."""
+    done = run("transforms.py", "--rounds", 1, "--seconds", 0, "--only", "RandomInvert")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("| RandomInvert(1) | ")
+    named = run("transforms.py", "--list")
+    table = (ROOT / "benchmarks" / "transforms.md").read_text()
+    assert len(names := named.stdout.splitlines()) > 35 and all(f"| {name} |" in table for name in names)

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import torchdali as td
-from torchdali.commands import check, examine
+from torchdali.commands import check, examine, terminal
 from torchdali.commands.collection import Sample, collect
 from torchdali.commands.inspect import problems
 from torchdali.commands.isolated import Outcome, run_isolated
@@ -263,6 +263,11 @@ def test_duplicates_and_slow_samples():
     entries += [Entry("late", "", "good", "pillow", seconds=0.11, digest="3"), Entry("lost", "", "refused")]
     found = {finding.entry.path: (finding.kinds, finding.same_as) for finding in check.find(entries, slow=10)}
     assert found == {"late": (("pillow", "duplicate", "slow"), "3"), "lost": (("refused",), "")}
+
+
+def test_names_do_nothing_to_the_terminal(capsys):
+    terminal.say(terminal.one_line("  a\x1b[31m\n\u202eb\udcff.jpg") + "\nmore")
+    assert capsys.readouterr().out == "  a\\x1b[31m\\n\\u202eb\\udcff.jpg\nmore\n"
 
 
 def test_what_is_collected(tmp_path):

@@ -22,7 +22,9 @@ from torch.utils.data import Dataset
 
 from tests.kind_words import words
 from torchdali import DataLoader, FieldTypeError, FileDataset, ImageFolder, InMemoryDataset, MapDataset
+from torchdali import transforms as T
 from torchdali.fingerprint import digest
+from torchdali.testing import make_image_folder
 
 
 def picture(seed: int = 0, height: int = 6, width: int = 9) -> np.ndarray:
@@ -627,3 +629,28 @@ def test_kinds_of_columns_in_memory() -> None:
             InMemoryDataset(x=["a", "b"], kinds={"x": told})
     with pytest.raises(TypeError, match=r"kinds must be a dict such as .* got list: for a column of this name"):
         InMemoryDataset(x=[1], kinds=[1])
+
+
+def test_links_that_lead_back_up_are_not_followed(tmp_path: Path) -> None:
+    """Two of them have more paths than can ever be walked."""
+    folder = make_image_folder(tmp_path, classes=2, per_class=2)
+    plain = ImageFolder(folder).samples
+    one, other = sorted(path for path in folder.iterdir() if path.is_dir())
+    for number in range(4):
+        (one / f"loop{number}").symlink_to(one)
+        (other / f"up{number}").symlink_to(folder)
+    assert ImageFolder(folder).samples == plain
+    # These are followed, once: they lead on to one that is above them.
+    (one / "beside").symlink_to(other)
+    (other / "beside").symlink_to(one)
+    assert len(ImageFolder(folder).samples) == 2 * len(plain)
+
+
+def test_a_file_that_is_larger_than_any_image_is_not_read(tmp_path: Path) -> None:
+    folder = make_image_folder(tmp_path, classes=1, per_class=3)
+    huge = Path(ImageFolder(folder).paths[1])
+    os.truncate(huge, 20 << 30)  # of which the disk holds little
+    loader = DataLoader(ImageFolder(folder), 3, device="cpu", transform=T.Resize((4, 4)), on_bad_sample="skip")
+    assert [len(images) for images, _ in loader] == [2]
+    (bad,) = loader.bad_samples
+    assert bad.path == str(huge) and "at most 2,863,311,520 bytes was expected" in str(bad)

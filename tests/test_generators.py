@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 import torchdali as td
+from torchdali import transforms as T
 from torchdali.generators import HeldGenerators
 from torchdali.testing import assert_resumes_exactly
 
@@ -92,6 +93,36 @@ def test_the_owners_generators_stay_where_they_were() -> None:
     for now, then in zip(held, before[0], strict=True):
         assert now.random() == then.random()
     assert torch.equal(dataset.torch.get_state(), before[1]) and random.getstate() == before[2]
+
+
+def test_functions_of_single_samples_may_have_their_own() -> None:
+    """In the loader's threads, several of which work on a batch."""
+
+    def values(num_threads: int) -> list[Any]:
+        one = td.InMemoryDataset(x=np.zeros((N, 2), np.float32))
+        transform = T.PerSample(lambda sample: (sample[0] + noise(0.0),))
+        return [
+            x.tolist() for (x,) in td.DataLoader(one, 4, transform=transform, num_threads=num_threads, device="cpu")
+        ]
+
+    noise = Noise()
+    first = values(1)
+    assert values(3) == first and len({x for batch in first for x, _ in batch}) == N
+
+
+def test_functions_of_batches_in_dali_are_warned_about() -> None:
+    """They run ahead, in a thread."""
+    one = td.InMemoryDataset(x=np.zeros((N, 2), np.float32))
+    for rng, sentence in [
+        (np.random.default_rng(), "holds the generator rng, .*: draw from rand.numpy or rand.torch$"),
+        (torch.Generator(), "rand.torch, or write prefetch_factor=0 and loader.register"),
+    ]:
+
+        def transform(sample: Any, rand: Any, rng: Any = rng) -> Any:
+            return sample
+
+        with pytest.warns(RuntimeWarning, match=sentence):
+            next(iter(td.DataLoader(one, 4, transform=transform, device="cpu")))
 
 
 class Own(Sampler[int]):

@@ -21,7 +21,7 @@ import torch
 
 import torchdali as td
 import torchdali.iterator
-import torchdali.loader
+import torchdali.passes
 from torchdali import transforms as T
 from torchdali.engine.threads import SampleThreads
 from torchdali.prefetch import Prefetcher
@@ -421,14 +421,14 @@ def test_an_interrupt_after_a_batch_has_left_its_queue_loses_nothing(make, where
 
 
 def test_an_interrupt_while_a_pass_begins_skips_no_epoch(make, monkeypatch):
-    loader, original = make(), torchdali.loader.OpenPass
+    loader, original = make(), torchdali.passes.OpenPass
 
     def interrupted(**arguments):
-        monkeypatch.setattr(torchdali.loader, "OpenPass", original)
+        monkeypatch.setattr(torchdali.passes, "OpenPass", original)
         raise KeyboardInterrupt
 
     before, iterator = loader.state_dict(), iter(loader)
-    monkeypatch.setattr(torchdali.loader, "OpenPass", interrupted)
+    monkeypatch.setattr(torchdali.passes, "OpenPass", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert loader.state_dict() == before and loader.epoch == 0
@@ -436,14 +436,14 @@ def test_an_interrupt_while_a_pass_begins_skips_no_epoch(make, monkeypatch):
 
 
 @pytest.mark.processes
-def test_what_importing_torchdali_imports():
-    """Neither DALI, which takes seconds and memory, nor a package that not everyone has."""
-    text = "import sys, torchdali, torchdali.testing; print(*sys.modules)"
+def test_what_importing_torchdali_imports(folder):
+    """Neither DALI, which takes seconds, nor a package that not everyone has; folders need no torchvision."""
+    text = f"import sys, torchdali, torchdali.testing; torchdali.ImageFolder({str(folder)!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and not done.stderr, done.stderr
     imported = {*done.stdout.split()}
     assert "torchdali.testing" in imported
-    assert not imported & {"nvidia.dali", "lightning", "pytorch_lightning"}
+    assert not imported & {"nvidia.dali", "lightning", "pytorch_lightning", "torchvision"}
 
 
 @pytest.mark.slow
@@ -518,7 +518,7 @@ def test_ctrl_c_before_the_run_is_known(make, monkeypatch):
     def interrupted(self, *_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(td.DataLoader, "_open", interrupted)
+    monkeypatch.setattr(torchdali.passes.Passes, "_open", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert all_threads_end()

@@ -758,7 +758,7 @@ def test_only_the_window_is_decoded_of_files() -> None:
         td.DataLoader(Scenes(encoded), batch_size=2, seed=3, device="cpu", num_threads=1, transform=transform)
         for encoded in (True, False)
     ]
-    assert made[0]._compiled().fused and not made[1]._compiled().fused
+    assert made[0]._passes.plan().fused and not made[1]._passes.plan().fused
     for one, other in zip(*made, strict=True):
         for name in ("image", "boxes", "masks"):
             assert torch.equal(one[name].data, other[name].data) and torch.equal(one[name].sizes, other[name].sizes)

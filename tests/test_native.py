@@ -197,6 +197,7 @@ def other_cases():
     yield "resized twice", plain, [Moved(resize, Resize(half + 3))]
     yield "a window after a flip", plain, [Moved(flip, Crop(start, sizes // 2))]
     yield "a window that is filled, resized", plain, [Moved(Crop(start - 2, sizes), resize)]
+    yield "a window of a window, resized", plain, [Moved(Crop(start, sizes // 2), Crop(start, sizes // 4), resize)]
     yield "padded by its edge", plain, [Moved(Crop(start - 2, sizes, 0, "edge"))]
     yield "a window of a filled one", plain, [Moved(Crop(start - 2, sizes + 4), Crop(start, sizes))]
     yield "normalised twice", plain, [NORMALIZE, NORMALIZE]

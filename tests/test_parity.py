@@ -167,7 +167,7 @@ def test_decoding(path):
 def test_decoding_a_window_is_cropping_the_whole(crop):
     paths = [*PHOTOS, *ODD, *ROTATED]
     fused, whole = loader_of(paths, crop, batch_size=4), loader_of(paths, batch_size=4)
-    assert fused._compiled().fused and not whole._compiled().fused
+    assert fused._passes.plan().fused and not whole._passes.plan().fused
     for epoch in range(3):
         fused.set_epoch(epoch)
         for index, (image, pixels) in enumerate(zip(images_of(fused), images_of(whole), strict=True)):

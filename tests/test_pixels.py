@@ -288,7 +288,7 @@ def test_frames_of_a_clip_are_images(transform):
         with _dali.Session(1, torch.device("cpu")):
             ops = _dali.DynamicOps("cpu")
             ops.frames = layout == "FHWC"
-            given = {name: _dali.as_batch(params[name][rows]) for name in transform.dali_params(params)}
+            given = {name: _dali.as_batch(values[rows]) for name, values in transform.dali_params(params).items()}
             out = transform.transform(ops, _dali.as_batch(arrays, layout), **given)
             return [array.copy() for array in _dali.Output(out).arrays()]
 

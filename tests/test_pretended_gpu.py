@@ -1,4 +1,4 @@
-"""The GPU's control flow on a machine without a GPU: the cases of tests/pretended_gpu, in processes of their own."""
+"""The GPU's control flow on a machine without a GPU: the cases of tests/pretended_gpu, in a process of their own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def with_pretended_gpu(*arguments: str | Path) -> str:
     Raises:
         AssertionError: a test has failed, or has caused a hazard.
     """
-    command = [sys.executable, "-m", "pytest", "-p", "tests.pretended_gpu.plugin", "-p", "no:cacheprovider", "-s"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.pretended_gpu.plugin", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [*command, "--tb=short", *map(str, arguments)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1100,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return done.stdout
@@ -39,6 +39,7 @@ OF_A_GPU = (
 )
 
 
+@pytest.mark.timeout(1200)  # on a busy machine
 def test_the_gpus_own_tests_as_far_as_values_allow_and_no_hazards_and_teeth():
     """In one process, whose start costs most of what a small test does."""
     assert len(CASES) >= 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
-import time
+import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -623,16 +623,13 @@ def test_a_seek_among_1e8_samples_costs_nothing(make: Callable[[], Order]) -> No
     assert n >= 10**8
     tracemalloc.start()
     try:
-        begin = time.thread_time()
-        for epoch in range(5):
-            at = Position(epoch, 0, n * 2 // 3)
-            steps = order.epoch(0, at).steps(at, Batching(256, Shard(3, 8)))
-            assert len(next(steps).rows.indices) == 256
-        seconds = (time.thread_time() - begin) / 5
+        at = Position(3, 0, n * 2 // 3)
+        steps = order.epoch(0, at).steps(at, Batching(256, Shard(3, 8)))
+        assert len(next(steps).rows.indices) == 256
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert seconds < 0.25 and peak < 4e6
+    assert peak < 4e6  # nothing is made for each sample
     assert order.num_steps(Batching(256, Shard(3, 8))) == -(-n // 2048)
 
 
@@ -640,12 +637,16 @@ def test_buckets_of_many_samples_are_found_quickly() -> None:
     n = 10**6
     order = LengthBucketSampler(np.random.default_rng(0).integers(10, 1000, n), 20_000)
     batches, batching = order.num_batches, order.batching(1, Shard(3, 8), False, False)
-    begin = time.thread_time()
-    epoch = order.epoch(0, Position(7))
-    start = epoch.start_of(batches // 16, batching)
-    taken = epoch.cut(start, batching)
+    calls = Counter[str]()
+    sys.setprofile(lambda frame, event, arg: calls.update([event]))
+    try:
+        epoch = order.epoch(0, Position(7))
+        start = epoch.start_of(batches // 16, batching)
+        taken = epoch.cut(start, batching)
+    finally:
+        sys.setprofile(None)
     assert taken is not None and len(epoch.at(taken.positions).indices) == len(taken.positions)
-    assert time.thread_time() - begin < 2
+    assert calls.total() < 1000  # numpy's loops find it, none of Python's over the batches
     assert 0.4 * n < start < 0.6 * n
 
 

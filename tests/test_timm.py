@@ -22,7 +22,7 @@ from torchdali import transforms as T
 from torchdali.interop import from_torchvision
 from torchdali.rand import Rand
 from torchdali.transforms import presets
-from torchdali.transforms.rounds import part_of
+from torchdali.transforms.steps import part_of
 from torchdali.transforms.timm_operations import LEVELS, Levels, families, strengths_of
 from torchdali.transforms.timm_policies import RAND_SETS, TIMM_POLICIES
 

@@ -39,6 +39,16 @@ EXAMPLES = {
         T.rand_augment_transform("rand-m9-mstd0.5-inc1"),
         T.TimmRandAugment(6, 1, 0.9, interpolation=0),
     ],
+    "TimmAutoAugment": [T.TimmAutoAugment(), T.TimmAutoAugment("3a", fill=9)],
+    "TimmAugMix": [T.TimmAugMix(), T.TimmAugMix(9, width=2, depth=1, blended=True)],
+    "TimmRandomErasing": [T.TimmRandomErasing(0.8, max_count=3), T.TimmRandomErasing(mode="rand")],
+    "CenterCropOrPad": [T.CenterCropOrPad((60, 500), (9, 8, 7))],
+    "RandomCropOrPad": [T.RandomCropOrPad((60, 500), 9)],
+    "TrimBorder": [T.TrimBorder(7)],
+    "ResizeKeepRatio": [
+        T.ResizeKeepRatio((40, 50), 0.5),
+        T.ResizeKeepRatio(40, 1.0, "bicubic", 0.5, (0.5, 1), True, 0.5),
+    ],
     "TrivialAugmentWide": [T.TrivialAugmentWide(), T.TrivialAugmentWide(11, fill=(1, 200, 3))],
     "CenterCrop": [T.CenterCrop(64), T.CenterCrop((130, 500))],
     "ColorJitter": [T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ColorJitter(contrast=(0.2, 3)), T.ColorJitter()],
@@ -85,9 +95,13 @@ EXAMPLES = {
     "ToDtype": [T.ToDtype(torch.float32, scale=True), T.ToDtype(torch.float16, True), T.ToDtype(torch.float64)],
 }
 """By exported name."""
+TIMMS = {
+    *("TimmRandAugment", "TimmAutoAugment", "TimmAugMix", "TimmRandomErasing"),
+    *("CenterCropOrPad", "RandomCropOrPad", "TrimBorder", "ResizeKeepRatio"),
+}
 NO_TRANSFORMS = {
     *("CutMix", "Lambda", "MixUp", "Mover", "PerSample", "Transform", "Views"),
-    *("function", "rand_augment_transform", "traceable"),
+    *("function", "rand_augment_transform", "auto_augment_transform", "augment_and_mix_transform", "traceable"),
 }
 IN_TEST_MOVERS = {
     *("ElasticTransform", "RandomPerspective"),  # have no form in DALI
@@ -198,7 +212,7 @@ def test_engines_agree(make, transform, form):
     assert {engine: loader.engine for engine, loader in engines.items()} == {engine: engine for engine in engines}
     steps = assert_same_stream(*(lambda loader=loader: loader for loader in engines.values()), epochs=2)
     assert [len(step.samples) for step in steps] == [4, 4, 2] * 2
-    assert (engines["eager"]._compiled().split == len(engines["eager"]._compiled().steps)) == (
+    assert (engines["eager"]._passes.plan().split == len(engines["eager"]._passes.plan().steps)) == (
         form == "dali" or transform == T.Decode()
     )
 
@@ -501,7 +515,7 @@ def test_what_the_first_image_shows(transform, message):
 # Arguments
 
 
-@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask", "TimmRandAugment"}))
+@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - {"Decode", "Compose", "GridMask", *TIMMS}))
 def test_arguments_are_torchvisions(name):
     """Names, order and defaults."""
     ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (T, v2))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from torchdali.workers import (
     WorkerDiedError,
     WorkerPool,
     WorkerTimeoutError,
+    process,
 )
 from torchdali.workers.status import IDLE
 
@@ -51,6 +52,7 @@ DEATHS = {
     "close": (None, "ended or closed its connection"),
 }
 FATAL = (*DEATHS, "idle", "timeout", "close pool")
+MODES = ("kill", "interrupt", "raise", "exit")  # of a script's end
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -58,22 +60,36 @@ def method(request) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module", autouse=True)
-def spawned() -> Iterator[dict[str, WorkerPool]]:
-    """Pools for the faults that a pool does not survive.  Spawning takes seconds, so all of them begin at once."""
+@pytest.fixture(scope="module")
+def spawned() -> Iterator[Callable[[str], WorkerPool]]:
+    """Pools for the faults that a pool does not survive.  Spawning takes seconds, so two more begin with each."""
     pools = {name: WorkerPool(Job(), 1, context="spawn", timeout=TIMEOUT if name == "timeout" else 0) for name in FATAL}
-    for pool in pools.values():
-        pool.start()
-    yield pools
+
+    def begun(name: str) -> WorkerPool:
+        for number in range(FATAL.index(name), min(FATAL.index(name) + 3, len(FATAL))):
+            if number not in started:
+                pools[FATAL[number]].start()
+                started.add(number)
+        return pools[name]
+
+    started: set[int] = set()
+    yield begun
     for pool in pools.values():
         pool.close()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def scripts() -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Processes that have pools under all start methods, and end in different ways; they begin early too."""
-    scripts = {mode: helpers.run_script(mode) for mode in ("kill", "interrupt", "raise", "exit")}
-    yield scripts
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Processes that have pools under all start methods, and end in different ways; the next one begins with each."""
+    scripts: dict[str, subprocess.Popen[str]] = {}
+
+    def begun(mode: str) -> subprocess.Popen[str]:
+        for name in MODES[MODES.index(mode) :][:2]:
+            if name not in scripts:
+                scripts[name] = helpers.run_script(name)
+        return scripts[mode]
+
+    yield begun
     for script in scripts.values():
         script.kill()
         script.communicate()
@@ -96,7 +112,7 @@ def doomed(method, spawned, request) -> WorkerPool:
     how = request.node.callspec.params.get("how", request.node.originalname.removeprefix("test_"))
     timeout = TIMEOUT if how == "timeout" else 0
     return (
-        spawned[how.replace("_", " ")] if method == "spawn" else WorkerPool(Job(), 2, context=method, timeout=timeout)
+        spawned(how.replace("_", " ")) if method == "spawn" else WorkerPool(Job(), 2, context=method, timeout=timeout)
     )
 
 
@@ -443,7 +459,9 @@ def test_a_preloaded_module_that_fails_ends_no_pool(tmp_path):
 
 
 @pytest.mark.parametrize("how", DEATHS)
-def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how):
+def test_a_worker_that_dies_is_an_error_with_its_sample(method, doomed, how, monkeypatch):
+    if how == "close":  # its process stays
+        monkeypatch.setattr(process, "ENDING", 0.5)
     list(doomed.run(tasks(("values", 0, 1, 10))))  # it has started
     pids = doomed.pids
     with pytest.raises(WorkerDiedError) as caught:
@@ -592,10 +610,10 @@ def test_memory_and_descriptors_are_given_back():
 # The end of the pool's process
 
 
-@pytest.mark.parametrize("mode", ["kill", "interrupt", "raise", "exit"])
+@pytest.mark.parametrize("mode", MODES)
 def test_no_worker_outlives_the_script(mode, scripts):
     """Pools under all three start methods, in one process that ends in the middle of its tasks."""
-    script = scripts[mode]
+    script = scripts(mode)
     assert script.stdout is not None
     pids = [int(pid) for pid in script.stdout.readline().split()]
     assert len(pids) == 5

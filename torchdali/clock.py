@@ -69,6 +69,8 @@ class Clock:
         held: it does not move.
     """
 
+    __slots__ = ("_nvtx", "_range", "events", "held", "name", "recorder", "seconds", "since", "stage")
+
     def __init__(self, name: str, recorder: Recorder) -> None:
         self.name, self.recorder = name, recorder
         self.stage, self.since = IDLE, perf_counter()
@@ -83,13 +85,13 @@ class Clock:
         before = self.stage
         if stage == before or self.held:
             return before
-        now, since = perf_counter(), self.since
-        spent = now - since
+        now = perf_counter()
+        spent = now - self.since
         self.seconds[before] += spent
-        if spent > SHORTEST and before != IDLE:
-            self.events.append((before, since, spent))
+        if spent > SHORTEST and before:  # not idle
+            self.events.append((before, self.since, spent))
         self.stage, self.since = stage, now
-        if self._range is not None or profiler._is_profiler_enabled or self.recorder.nvtx:
+        if profiler._is_profiler_enabled or self._range is not None or self.recorder.nvtx:
             self._mark(stage)
         return before
 
@@ -217,8 +219,7 @@ _here = _Here()
 
 def switch(stage: int) -> int:
     """Move this thread's clock to a stage; give the one before."""
-    clock = _here.clock
-    return clock.stage if clock.held else clock.switch(stage)
+    return _here.clock.switch(stage)
 
 
 def count(name: str, number: int = 1) -> None:

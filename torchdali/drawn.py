@@ -134,7 +134,10 @@ class Drawn(Order):
             drawn = list(self.sampler)
         if len(drawn) != len(self.sampler):
             name = type(self.sampler).__name__
-            raise ValueError(f"{name} says len {len(self.sampler)} and yielded {len(drawn)} {self._items}")
+            raise ValueError(
+                f"{name} says len {len(self.sampler)} and yielded {len(drawn)} {self._items}: return their number from "
+                "__len__, or leave it out"
+            )
         return self._split(drawn)
 
     _items = "indices"

@@ -99,7 +99,7 @@ class ReaderError(TorchDaliError, RuntimeError):
 
 
 class EngineError(TorchDaliError, RuntimeError):
-    """A batch failed, though each of its samples passes alone."""
+    """A batch failed, though each of its samples passes alone; padded to one size, its images may be too large."""
 
 
 class LoaderTimeoutError(TorchDaliError, TimeoutError):

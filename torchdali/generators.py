@@ -76,14 +76,14 @@ class HeldGenerators:
         for container, key, way in self._places:
             with suppress(LookupError):  # it was removed
                 value = container[key]
-                if _is_a(value, _KINDS) and not _is_global(value):
+                if is_generator(value):
                     found.setdefault(id(value), (way, value))
         return dict(found.values())
 
     def seed(self, number: int) -> None:
         """Seed each of them by a number and the way to it."""
         if self._searches < 2:
-            self._search()
+            self.search()
         for way, generator in self.now().items():
             if id(generator) not in self._before:
                 self._before[id(generator)] = generator, _get_state(generator)
@@ -95,10 +95,11 @@ class HeldGenerators:
         if self._searches != 1:
             return False
         before = set(self.now())
-        self._search()
+        self.search()
         return not before >= set(self.now())
 
-    def _search(self) -> None:
+    def search(self) -> None:
+        """Look for them."""
         self._places = list(_places(self._owner))
         self._searches += 1
         self.none = self._searches > 1 and not self._places
@@ -113,6 +114,11 @@ class HeldGenerators:
             for generator, state in self._before.values():
                 _set_state(generator, state)
             self._before.clear()
+
+
+def is_generator(value: Any) -> bool:
+    """Whether a value is a generator of Python, numpy or torch that has a state, and is not a global one."""
+    return _is_a(value, _KINDS) and not _is_global(value)
 
 
 def known_values(function: Any) -> Iterator[tuple[str, Any]]:

@@ -41,7 +41,8 @@ from .python import as_source
 from .rand import Rand, Shape, Words
 from .signature import Form
 from .source import Source
-from .transforms.base import Compose, Transform, check_transform
+from .transforms.base import Transform
+from .transforms.compose import Compose, check_transform
 
 BATCH = 16  # samples: the memory that packing takes is that of a few such batches
 

@@ -30,7 +30,8 @@ from .place import Place
 from .samples import as_lists, samples_of
 from .source import Pass, Source
 from .state import Position
-from .transforms.generators import held_generators
+from .transforms.generators import held_generators, is_dalis
+from .transforms.per_sample import PerSample
 
 
 class Passes:
@@ -296,13 +297,16 @@ class Passes:
     def _warn_of_held_generators(self) -> None:
         plan = self.plan()
         for function in plan.held:
-            held = held_generators(function.function)
-            names = [name for name, rng in held if rng not in self._place.registered]
-            if names:
+            held = [] if isinstance(function, PerSample) else held_generators(function.function)
+            found = [(name, rng) for name, rng in held if rng not in self._place.registered]
+            if found:
+                name, rng = found[0]
+                own = "rand.ndd" if is_dalis(rng) else "rand.numpy or rand.torch"
+                register = f", or write prefetch_factor=0 and loader.register({name!r}, {name})"
                 warnings.warn(
-                    f"the transform {function.name} holds the generator {names[0]}, which gives other numbers after a "
-                    "resume, since batches are made ahead: draw from rand.ndd, or write prefetch_factor=0 and "
-                    f"loader.register({names[0]!r}, {names[0]})",
+                    f"the transform {function.name} holds the generator {name}, which gives other numbers after a "
+                    f"resume, since batches are made ahead: draw from {own}"
+                    f"{register if hasattr(rng, 'get_state') else ''}",
                     RuntimeWarning,
                     stacklevel=5,
                 )

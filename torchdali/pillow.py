@@ -38,6 +38,7 @@ _IMAGE_FILES = re.compile(
     rb"|\0\0\0\x0cjP  |\xff\x4f\xff\x51",
     re.DOTALL,
 )
+_WIDEST_PIXEL = 32  # bytes: four values of 64 bits
 _warned_of_depth = False
 
 
@@ -55,6 +56,25 @@ def check_pixels(height: int, width: int, max_pixels: int | None) -> None:
         raise OversizedError(
             f"an image of at most {max_pixels} pixels was expected, got a header of width {width} and height {height}: "
             "for larger ones set the loader's max_pixels, and PIL.Image.MAX_IMAGE_PIXELS for a dataset's own samples"
+        )
+
+
+def check_file_size(size: int) -> None:
+    """Raise where a file is larger than any image within Pillow's limit, before its bytes are read.
+
+    Args:
+        size: of the file, in bytes.
+
+    Raises:
+        OversizedError: it is.
+    """
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and size > _WIDEST_PIXEL * limit:
+        raise OversizedError(
+            f"an image file of at most {_WIDEST_PIXEL * limit:,} bytes was expected ({_WIDEST_PIXEL} for each of "
+            f"{limit:,} pixels), got one of {size:,}: for larger ones set PIL.Image.MAX_IMAGE_PIXELS"
         )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 
+from . import _dali
 from .batch import Padded, unpadded
 from .containers import is_list, remade
 
@@ -50,9 +52,17 @@ def _values(value: Any) -> list[Any]:
 def _on_host(tensor: torch.Tensor) -> list[Any]:
     """Get numbers from a GPU without a wait for what the caller's stream has to do: a loader's batches are complete."""
     if tensor.is_cuda:
-        with torch.cuda.stream(torch.cuda.Stream(tensor.device)):  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(_side_stream(tensor.device)):
             tensor = tensor.cpu()
     return tensor.tolist()
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Lease one stream for good: PyTorch has 32, and would give a new one of each batch to the training, too."""
+    stream = _dali.lease_stream(samples_of, device)
+    assert stream is not None
+    return stream
 
 
 def as_lists(samples: list[Any]) -> Any:

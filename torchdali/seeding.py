@@ -43,7 +43,12 @@ def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator
         generator.manual_seed(own)
 
 
-def seeded(seed: int, epoch: int, index: int) -> int:
+def seeded(seed: int, epoch: int, index: int) -> None:
+    """Seed the global generators for one sample; the arguments are those of `seed_sample`."""
+    seed_sample(seed, epoch, index)
+
+
+def seed_sample(seed: int, epoch: int, index: int) -> int:
     """Seed the global generators for one sample.
 
     Args:

@@ -36,13 +36,20 @@ _warned: set[str] = set()  # classes whose loaders were given workers
 SLOW = 500e-6  # seconds per sample; a file in the page cache takes 25e-6
 
 
-T = TypeVar("T")
+class Lasting(Protocol):
+    """A thing that may serve several passes, one after the other."""
+
+    def rest(self) -> bool:
+        """Get ready for another pass, and let go of this one; False: it can't serve again."""
+
+
+L = TypeVar("L", bound=Lasting)
 
 
 class Lender(Protocol):
     """Lends what is dear to make to a pass, and keeps it for the next one."""
 
-    def lend(self, name: str, make: Callable[[], T]) -> AbstractContextManager[T]:
+    def lend(self, name: str, make: Callable[[], L]) -> AbstractContextManager[L]:
         """Lend a thing for a block, made where there is none."""
         ...
 

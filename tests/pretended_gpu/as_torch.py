@@ -363,6 +363,19 @@ def install_torch() -> None:
     for name in ("empty", "zeros", "ones", "full", "arange", "linspace", "rand", "randn", "tensor"):
         factory(name)
 
+    one_hot = torch.nn.functional.one_hot
+
+    def fake_one_hot(tensor, num_classes=-1):  # allocates in C++, past the dispatcher
+        if not isinstance(tensor, CudaTensor):
+            return one_hot(tensor, num_classes)
+        if num_classes < 0:
+            tensor.max().item()
+        real, index = one_hot(tensor.host, num_classes), tensor.device.index
+        buffer = _allocate(real, index, "one_hot")
+        MACHINE.launch(MACHINE.current(index), tensor.buffers, [buffer], "one_hot")
+        return CudaTensor(real, tensor.device, [buffer])
+
+    torch.nn.functional.one_hot = fake_one_hot
     as_tensor = torch.as_tensor
 
     def fake_as_tensor(data, dtype=None, device=None):

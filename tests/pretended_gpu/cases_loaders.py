@@ -15,7 +15,8 @@ import torchdali as td
 from torchdali import transforms as T
 from torchdali.testing import assert_same_stream, make_image_folder, sample_digests
 
-from . import watched
+from . import MACHINE, watched
+from .as_torch import FakeStream
 
 GPU_1 = torch.device("cuda", 1)
 EXECUTIONS = [("eager", 2), ("eager", 0), ("pipeline", 2), ("pipeline", 0), ("debug", 2)]
@@ -76,14 +77,20 @@ def use(batch) -> None:
                 tensor.float().mean()
 
 
+WAITS = {"wait: stream.synchronize", "wait: pipeline.run", "wait: DALI's copy to the CPU"}
+"""Those of the loader's streams: at a batch's end, and for a pipeline and for functions on the host."""
+
+
 def train(loader) -> int:
-    """Use each batch on a stream of the consumer's own and drop it at once."""
+    """Use each batch on a stream of the consumer's own and drop it at once; nothing else is waited for."""
     count = 0
+    MACHINE.counts.clear()
     with torch.cuda.stream(torch.cuda.Stream(loader.device)):
         for batch in loader:
             use(batch)
             del batch
             count += 1
+    assert {what for _, what in MACHINE.counts if "wait" in what} <= WAITS
     return count
 
 
@@ -122,6 +129,7 @@ def test_torch_takes_over(engine, prefetch):
         (of_images, T.Compose([*moved, NORMALIZE])),
         (of_images, T.Compose([moved[0], T.Views([[moved[1]], moved[2:]])])),
         (of_images, T.Compose([T.ElasticTransform(20.0, 1.0, fill=3)])),
+        (of_images, T.Compose([T.RandAugment(3, 14, fill=(1, 2, 3)), T.RandomAdjustSharpness(2.0, 1.0)])),
         (of_images, T.Compose([T.RandomCrop(24), T.RandAugment(3, 12), T.TrivialAugmentWide(fill=(1, 2, 3))])),
         (of_clips, T.Compose([T.RandomVerticalFlip(), T.AutoAugment("cifar10"), T.AugMix()])),
         (of_clips, T.Compose([T.UniformTemporalSubsample(3), *moved])),
@@ -237,6 +245,89 @@ def test_python_datasets(ten):
     data = [(path.read_bytes(), i, np.ones(3, np.float32)) for i, path in enumerate(sorted(ten.rglob("*.jpg")))]
     for workers in (0, 2):
         assert train(td.DataLoader(data, 4, device="cuda", transform=CROP, num_workers=workers)) == 3
+
+
+# Forms of batches, and kinds of fields
+
+
+def test_batches_that_are_taken_apart_wait_for_no_training_and_make_no_streams(make):
+    own = FakeStream(queue=MACHINE.own_stream("training", 0))  # none of the 32 that PyTorch gives again and again
+    for options in (
+        dict(output="list", transform=T.RandomHorizontalFlip()),
+        dict(collate_fn=lambda samples: (torch.stack([image for image, _ in samples]), samples[0][1])),
+    ):
+        loader = make(**options)
+        list(loader)
+        made = list(MACHINE.made)
+        with torch.cuda.stream(own):
+            for batch in loader:
+                torch.cuda._sleep(1)
+                assert isinstance(batch[1][0] if isinstance(batch[1], list) else batch[1], int)
+        assert own.queue not in MACHINE.done and MACHINE.made == made
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("mix", [T.MixUp, T.CutMix])
+def test_functions_of_whole_batches_wait_for_no_training(make, mix, prefetch):
+    transform = T.Compose([T.RandomResizedCrop(24), T.ToDtype(torch.float32, scale=True)])
+    options = dict(transform=transform, batch_transform=mix(num_classes=2), prefetch_factor=prefetch)
+    assert train(make(**options)) == 3
+    for got, expected in zip(make(**options), make(**options, device="cpu"), strict=True):
+        assert (got[1].cpu() - expected[1]).abs().max() < 1e-6
+
+
+IMAGES = [np.random.default_rng(i).integers(0, 256, (40, 30 + i, 3), dtype=np.uint8) for i in range(10)]
+SCENES = td.InMemoryDataset(
+    image=IMAGES,
+    mask=[(image[..., 0] > 99).astype(np.uint8) for image in IMAGES],
+    boxes=[np.array([[2, 3, 20, 25], [5, 5, 10, 30]], np.float32)[: 1 + i % 2] for i in range(10)],
+    points=[np.array([[4, 5], [20, 22]], np.float32)] * 10,
+    kinds={"mask": "mask", "boxes": "boxes", "points": "points"},
+)
+MOVES = {
+    "one size": T.Compose([T.RandomResizedCrop(16), T.RandomHorizontalFlip(), T.ColorJitter(0.4)]),
+    "boxes first": T.Compose([T.RandomZoomOut(), T.RandomIoUCrop(), T.Resize((20, 20))]),
+    "in torch": T.Compose([T.Resize((20, 20)), T.ElasticTransform(sigma=1.0), T.RandomAffine(20)]),
+    "ragged": T.Compose([T.RandomShortestSize([20, 30], 40), T.RandomHorizontalFlip()]),
+    "views": T.Views({"a": [T.RandomResizedCrop(16)], "b": [T.RandomResizedCrop(12), T.RandomEqualize()]}),
+}
+
+
+@pytest.mark.parametrize("engine, prefetch", [EXECUTIONS[0], EXECUTIONS[3]])
+@pytest.mark.parametrize("moves", MOVES)
+def test_masks_boxes_and_points(engine, prefetch, moves):
+    """They are moved on the host, by the same numbers as on the CPU."""
+    options = dict(batch_size=4, seed=3, transform=MOVES[moves], output="dict", num_threads=1)
+    assert train(td.DataLoader(SCENES, device="cuda", engine=engine, prefetch_factor=prefetch, **options)) == 3
+    gpu = td.DataLoader(SCENES, device="cuda", engine=engine, prefetch_factor=prefetch, **options)
+    for got, expected in zip(gpu, td.DataLoader(SCENES, device="cpu", **options), strict=True):
+        for name in ("boxes", "points"):
+            one, other = (flat([batch[name][key] for key in batch[name]] if isinstance(batch[name], dict) else
+                               [batch[name]]) for batch in (got, expected))  # fmt: skip
+            for a, b in zip(one, other, strict=True):
+                a, b = (value.data if isinstance(value, td.Padded) else value for value in (a, b))
+                assert a.is_cuda and torch.equal(a.cpu(), b)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_sounds_and_clips(prefetch):
+    rng = np.random.default_rng(0)
+    sounds = [rng.standard_normal((1, 800 + 40 * i)).astype(np.float32) for i in range(10)]
+    clips = [rng.integers(0, 256, (4, 20, 24, 3), dtype=np.uint8) for _ in range(10)]
+    jittered = T.Compose([T.UniformTemporalSubsample(2), T.RandomResizedCrop(16), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])
+    for fields, kinds, transform in (
+        ({"audio": sounds}, {"audio": td.kinds.Audio(1000)}, None),
+        ({"audio": sounds}, {"audio": td.kinds.Audio(1000)}, T.MelSpectrogram(1000, n_fft=64, n_mels=8)),
+        ({"video": clips}, {"video": td.kinds.Video("FHWC")}, jittered),
+    ):
+        dataset = td.InMemoryDataset(**fields, kinds=kinds)
+        assert train(td.DataLoader(dataset, 4, device="cuda", prefetch_factor=prefetch, transform=transform)) == 3
+
+
+def test_a_batch_on_a_gpu_is_shown():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    td.show(next(iter(td.DataLoader(SCENES, 4, device="cuda", transform=MOVES["one size"], output="dict"))))
 
 
 # Devices

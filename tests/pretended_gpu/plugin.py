@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from torchdali.testing import make_image_folder
-
 from .as_dali import install_dali
 from .as_torch import install_torch
 from .machine import MACHINE, Machine
@@ -25,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def ten(tmp_path_factory) -> Path:
     """10 JPEGs of different sizes in two classes: three batches of 4; do not change it."""
+    from torchdali.testing import make_image_folder  # not before torch is as it shall be
+
     return make_image_folder(tmp_path_factory.mktemp("ten"), classes=2, per_class=5)
 
 

@@ -38,7 +38,7 @@ from .examine import make_examine
 from .isolated import run_isolated
 from .parts import samples_of
 from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
-from .terminal import note, say, say_json, table
+from .terminal import note, one_line, say, say_json, table
 
 SUMMARY = "decode a whole collection and report bad files"
 SHOWN = 20  # samples of each finding that are printed
@@ -242,7 +242,7 @@ def _tell(entries: Sequence[Entry], findings: Sequence[Finding], arguments: argp
             continue
         say(f"{kind}: {len(own)} {MEANING[kind]}")
         for finding in own[:SHOWN]:
-            say(f"  {finding.entry.path}{_detail(kind, finding)}")
+            say(one_line(f"  {finding.entry.path}{_detail(kind, finding)}"))
         if len(own) > SHOWN:
             say(f"  and {len(own) - SHOWN} more: --json or --csv FILE give all")
         say("")

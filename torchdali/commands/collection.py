@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..checks import nearest_path
 from ..errors import let_through
+from ..formats.files import walk
 from ..formats.parts import IMAGES, ending
 from ..formats.recordio import RECORDIO
 from ..formats.records import RecordFiles, RecordFormat
@@ -150,13 +151,7 @@ def sample_of_image(path: str) -> Sample:
 
 
 def _of_folder(root: str, index_dir: str | None) -> Iterator[Sample]:
-    seen = set()
-    for folder, folders, files in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        if real in seen:  # a link to a folder above
-            folders.clear()
-            continue
-        seen.add(real)
+    for folder, folders, files in walk(root):
         folders.sort()
         for name in sorted(files):
             kind = kind_of(os.path.join(folder, name))

@@ -23,7 +23,7 @@ from ..formats.parts import kind_of_bytes
 from ..formats.recordio import Image, whole
 from ..formats.report import Entry
 from ..storage import Storage, is_remote, open_storage
-from ..transforms.geometry import Decode
+from ..transforms.decode import Decode
 from .collection import Part, Sample
 
 _NAMES = {"dali": "DALI", "pillow": "Pillow"}  # in the order in which a loader asks them
@@ -114,7 +114,7 @@ def _opened(file: str) -> Storage:
 def read_images(kind: str, part: Part) -> list[Bytes]:
     """Read the image files of a part."""
     if part.size < 0:
-        return [open_storage(part.file).read_all() if is_remote(part.file) else read_file(part.file)]
+        return [open_storage(part.file).read_all() if is_remote(part.file) else read_file(part.file, image=True)]
     data = _opened(part.file).read(part.offset, part.size)
     if kind == "recordio":
         return [Image.of(whole(data)).data]

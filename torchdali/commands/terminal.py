@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 
 def say(text: str) -> None:
-    """Write a result to stdout; bytes in names that are not UTF-8 come out escaped."""
+    """Write a result to stdout; bytes in names that are not UTF-8, and control characters, come out escaped."""
     sys.stdout.write(_printable(text) + "\n")
 
 
@@ -35,5 +36,15 @@ def table(rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def one_line(text: str) -> str:
+    """Escape the line ends of a name."""
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+# A file's name must not move the cursor, colour the terminal or turn its line around.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -147,7 +147,7 @@ class CocoDataset(MapDataset):
         Raises:
             ValueError: its size is not that in the annotations, or it is not said which size that is.
         """
-        data = read_file(self.paths[index])
+        data = read_file(self.paths[index], image=True)
         told = tuple(self._sizes[index].tolist())
         if told == (0, 0) and self.exif is not None:
             return data

@@ -14,10 +14,11 @@ from ..checks import nearest_path
 from ..columns import as_column, same_shape, told_column
 from ..fields import check_kinds
 from ..fingerprint import below_common_folder, files_digest
+from ..formats.class_folders import IMAGE_ENDINGS, find_classes, list_files
 from ..formats.files import as_root, read_file
 from ..formats.npy import as_npy
 from ..formats.parts import Whole, as_bytes, ending, whole_file
-from ..kinds import ENCODED, NUMBER, AnyKind, as_kind, as_kinds
+from ..kinds import ENCODED, NUMBER, AnyKind, Image, Mask, as_kind, as_kinds
 from ..signature import Form
 from .base import MapDataset
 from .convert import Convert
@@ -108,6 +109,7 @@ class FileDataset(MapDataset):
         else:
             wholes = {"image": (ENCODED, as_bytes)}  # whatever their endings are
         self._read = {name: read for name, (_, read) in wholes.items()}
+        self._pictures = frozenset(name for name, (kind, _) in wholes.items() if isinstance(kind, (Image, Mask)))
         known = {**{name: kind for name, (kind, _) in wholes.items()}, **known}
         self._forms: dict[str, Form] = {}
         for name in [name for name, read in self._read.items() if read is as_npy]:
@@ -139,7 +141,7 @@ class FileDataset(MapDataset):
     def _load(self, name: str, index: int) -> Any:
         path = self.files[name][index]
         try:
-            value = self._read[name](read_file(path))
+            value = self._read[name](read_file(path, name in self._pictures))
         except ValueError as error:
             if path == self.paths[index]:  # which every error of a sample names
                 raise
@@ -192,8 +194,6 @@ class ImageFolder(FileDataset):
         allow_empty: bool = False,
         exclude: Exclude | None = None,
     ) -> None:
-        from torchvision.datasets import folder
-
         if extensions is not None and is_valid_file is not None:
             raise ValueError("pass extensions or is_valid_file, not both")
         if isinstance(extensions, str):
@@ -204,11 +204,9 @@ class ImageFolder(FileDataset):
         self.extensions: tuple[str, ...] | None = None
         if is_valid_file is None:
             # torchvision compares endings with names in lower case.
-            self.extensions = tuple(e.lower() for e in (folder.IMG_EXTENSIONS if extensions is None else extensions))
-        self.classes, self.class_to_idx = folder.find_classes(self.root)
-        self.samples: list[tuple[str, int]] = folder.make_dataset(
-            self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty
-        )
+            self.extensions = tuple(e.lower() for e in (IMAGE_ENDINGS if extensions is None else extensions))
+        self.classes, self.class_to_idx = find_classes(self.root)
+        self.samples = list_files(self.root, self.class_to_idx, self.extensions, is_valid_file, allow_empty)
         if not self.samples:
             raise FileNotFoundError(f"no image files in the class folders of {self.root}")
         if exclude is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..batch import Column, Columns, take
 from ..columns import as_column, same_shape
 from ..fingerprint import digest, files_digest
-from ..formats.files import as_root
+from ..formats.files import as_root, walk
 from ..formats.npy import as_npy
 from ..kinds import AnyKind
 from ..paths import expand
@@ -164,12 +164,7 @@ def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> 
     if not os.path.isdir(os.path.expanduser(text)) and os.path.splitext(text)[1] == ".npy":
         return expand(text)
     root = as_root(text)
-    found = [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if name.endswith(".npy")
-    ]
+    found = [os.path.join(folder, name) for folder, _, names in walk(root) for name in names if name.endswith(".npy")]
     if not found:
         raise FileNotFoundError(f"no .npy files in {root}")
     return sorted(found)

@@ -13,7 +13,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..rand import Key, Rand, derive, name_key
-from ..transforms.base import Compose, Transform, check_transform
+from ..transforms.base import Transform
+from ..transforms.compose import Compose, check_transform
 from ..transforms.function import Function
 from ..transforms.sound import is_sound
 from ..transforms.views import Views

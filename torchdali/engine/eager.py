@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import _dali
 from ..errors import let_through
 from ..kinds import Video
-from ..transforms.geometry import Decode
+from ..transforms.decode import Decode
 from .fetch import Fetcher
 from .images import Each
 from .program import Argument, Program, layout_of

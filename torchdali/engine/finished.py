@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..batch import Collated, Column, Padded
 from ..buffers import Pool
 from ..clock import COLLATE, COPY, TRANSFORM, switch
 from ..collate import Padding, collate_arrays, collate_numbers
-from ..errors import TransformError
+from ..errors import EngineError, TransformError
 from ..kinds import Audio, Mask, Polygons, Volume
 from ..rand import Rand
 from .batches import in_torch, on_device
@@ -102,7 +103,7 @@ class Finisher:
         if source in work.outputs:
             output = work.outputs[source]
             check_decoded(plan, name, output.shapes())
-            arrays = output.arrays()  # the host part is for the CPU
+            arrays: Column = output.arrays()  # the host part is for the CPU
         else:
             column = work.columns[name]
             arrays = column if isinstance(column, np.ndarray) else list(column)
@@ -115,7 +116,7 @@ class Finisher:
             if video:
                 steps = shared + steps
             else:
-                images = self._shared(work, name, shared, arrays)
+                images = self._shared(work, name, shared, list(arrays))
         sizes = drawn.sizes.get(name)
         sizes = sizes_of(images) if sizes is None else sizes
         first = images[0]
@@ -125,7 +126,7 @@ class Finisher:
         samples = work.samples.indices.tolist()
         shapes = [(*sizes[0],)] if (sizes == sizes[0]).all() else list(map(tuple, sizes.tolist()))
         uniform = plan.uniform.settle(key, shapes, not work.alone, samples)
-        extent = tuple(int(v) for v in sizes[0]) if uniform else self._padding.extent(sizes)
+        extent = tuple(int(v) for v in sizes[0]) if uniform else self._extent(name, sizes)
         fill = 0.0 if plan.uniform[key] else self._padding.value_for(name, dtype)
         before = switch(TRANSFORM) if steps else COLLATE
         made = self._laid_out(make_images(images, Target(steps, sizes, extent, fill), self._pool, self._each))
@@ -171,6 +172,7 @@ class Finisher:
             return torch.empty(shape, dtype=images[0].dtype, device=self._device)
 
         end = images[0].ndim
+        self._extent(name, np.array(shapes, np.int64))
         out, sizes = self._padding.pad(name, list(images), empty, slice(end - 2, end))
         return Padded(out, torch.from_numpy(sizes).to(self._device, non_blocking=True))
 
@@ -241,6 +243,8 @@ class Finisher:
             return self._laid_out(data) if image and not channels_first else data
         end = len(shapes[0])
         dims = slice(end - 2, end) if image and channels_first else slice(end - 3, end - 1) if image else slice(None)
+        if image:
+            self._extent(name, np.array([shape[dims] for shape in shapes], np.int64))
 
         def empty(shape: tuple[int, ...]) -> torch.Tensor:
             return torch.empty(shape, dtype=data[0].dtype, device=self._device)
@@ -248,6 +252,23 @@ class Finisher:
         out, sizes = self._padding.pad(name, list(data), empty, dims)
         out = self._laid_out(out) if image and not channels_first else out
         return Padded(out, torch.from_numpy(sizes).to(self._device, non_blocking=True))
+
+    def _extent(self, name: str, sizes: NDArray[np.int64]) -> tuple[int, ...]:
+        """Give the extent of padded images from their heights and widths, [N, 2].
+
+        Raises:
+            EngineError: it has more than `max_pixels`, which none of the images has: a row and a column may be small
+                files, and their batch all of the memory.
+        """
+        extent = self._padding.extent(sizes)
+        height, width = extent
+        if self._max_pixels is not None and height * width > max(self._max_pixels, int(sizes.prod(axis=1).max())):
+            raise EngineError(
+                f"the images of {name!r} in one batch would be padded to height {height} and width {width}, and at "
+                f"most {self._max_pixels} pixels were expected: crop or resize them, put those of similar sizes into "
+                "one batch, or set the loader's max_pixels"
+            )
+        return extent
 
     def _laid_out(self, images: torch.Tensor) -> torch.Tensor:
         """Make [N, C, H, W] of [N, H, W, C], in the memory format that the user asked for; of clips [N, F, C, H, W]."""

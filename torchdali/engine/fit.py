@@ -8,10 +8,11 @@ from ..errors import KindError
 from ..formats.decode import check_files
 from ..kinds import Doubt, Kind
 from ..moves import Crop, Crop3d, Flip
-from ..transforms.base import ANY, Convert, Filter, Mover, Transform
+from ..transforms.base import ANY, Mover, Transform
+from ..transforms.decode import Decode
 from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
-from ..transforms.geometry import Decode
+from ..transforms.of_objects import Convert, Filter
 from ..transforms.sound import is_sound
 from .chain import Chain
 from .scenes import Scene

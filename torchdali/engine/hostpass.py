@@ -23,7 +23,8 @@ from ..kinds import Boxes, Kind, Mask, Points, Polygons
 from ..moves import Move, Sizes
 from ..ragged import Ragged
 from ..rand import Key, Rand
-from ..transforms.base import Convert, Filter, Mover, Params, Transform
+from ..transforms.base import Mover, Params, Transform
+from ..transforms.of_objects import Convert, Filter
 from ..transforms.sound import is_sound
 from .chain import Chain
 from .scenes import Scene, find_scenes

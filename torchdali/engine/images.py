@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..batch import Column
 from ..buffers import Pool
 from ..moves import Sizes
 from ..transforms.base import Params, Transform
@@ -38,7 +39,7 @@ Each = Callable[[Callable[[range], None], int], None]
 """Calls a function for parts of a range, several at a time."""
 
 
-def make_images(images: Sequence[NDArray[Any] | torch.Tensor], target: Target, pool: Pool, each: Each) -> torch.Tensor:
+def make_images(images: Column, target: Target, pool: Pool, each: Each) -> torch.Tensor:
     """Make a batch of images, or of clips frame by frame: [N, H, W, C] or [N, F, H, W, C].
 
     Each sample is transformed straight into its row of a pooled batch, while it is in the CPU's cache.
@@ -120,7 +121,7 @@ def _same(image: torch.Tensor, _out: torch.Tensor | None, _i: int) -> torch.Tens
     return image
 
 
-def sizes_of(images: Sequence[NDArray[Any] | torch.Tensor]) -> Sizes:
+def sizes_of(images: Column) -> Sizes:
     """Height and width of images: arrays [..., H, W, C], or tensors [C, H, W]."""
     return np.array(
         [image.shape[1:] if isinstance(image, torch.Tensor) else image.shape[-3:-1] for image in images], np.int64

@@ -60,7 +60,7 @@ class SampleCalls:
             size = self._size(sample)
             values = {name: self._show(function, name, value, size, formats) for name, value in sample.items()}
             given = self._rebuild(values) if own else values
-            if function.seeded:
+            if function.alone:
                 with self._lock:
                     result = function.call(given, rands[i])
             else:

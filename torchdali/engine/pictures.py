@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..batch import Column
 from ..forms.image import fill_values, in_rows, native_uint8
 from ..moves import Crop, Flip, Move, Resize, Sizes
 from ..native.images import PICTURE, Kernel, Values, kernel
@@ -41,8 +42,8 @@ class _Way:
             return False
         if isinstance(move, Crop):
             return self._crop(move)
-        if not isinstance(move, Resize) or self.resize or not move.antialias:
-            return False
+        if not isinstance(move, Resize) or self.resize or self.cut or not move.antialias:
+            return False  # the second window is of what was resized
         self.resize = move
         self.sizes = move.sizes(self.sizes)
         return move.interpolation in ("bilinear", "bicubic")
@@ -95,7 +96,7 @@ class Pictures:
     """
 
     kernel: Kernel
-    images: Sequence[NDArray[Any]]
+    images: Column
     rows: NDArray[np.void]
     values: Values | None
     fill: NDArray[np.uint8]
@@ -106,7 +107,7 @@ class Pictures:
         self.kernel.write(self.rows, part, batch, self.values, self.fill, self.bicubic)
 
 
-def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params]]) -> Pictures | None:
+def make_pictures(images: Column, steps: Sequence[tuple[Transform, Params]]) -> Pictures | None:
     """Put the steps of a batch together; None: the kernel can't do them, or is not there.
 
     Args:
@@ -162,7 +163,7 @@ def make_pictures(images: Sequence[Any], steps: Sequence[tuple[Transform, Params
     return Pictures(found, images, rows, way.values, filled, bicubic)
 
 
-def _place(images: Sequence[Any]) -> tuple[Any, Any, Sizes, int] | None:
+def _place(images: Column) -> tuple[Any, Any, Sizes, int] | None:
     """Find where images lie: their addresses, the bytes from row to row, their sizes, and the number of channels.
 
     None: they are not uint8 arrays [H, W, C] of one number of channels, with rows that lie in one piece.

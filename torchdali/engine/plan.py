@@ -14,10 +14,11 @@ from ..formats.decode import on_host
 from ..kinds import AnyKind, Audio, Boxes, Doubt, Kind, Mask, Polygons, as_kind
 from ..ragged import Ragged
 from ..rand import Rand
-from ..transforms.base import Convert, Filter, Transform
+from ..transforms.base import Transform
+from ..transforms.decode import Decode
 from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
-from ..transforms.geometry import Decode
+from ..transforms.of_objects import Convert, Filter
 from ..transforms.per_sample import PerSample
 from .chain import Chain, flatten, needs_torch
 from .fit import check_fit

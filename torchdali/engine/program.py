@@ -16,8 +16,9 @@ from ..columns import writable
 from ..errors import TransformError
 from ..rand import Key, Rand, derive, shard_seed
 from ..seeding import GLOBAL, global_states, preserved, seed_all
+from ..transforms.base import Params
+from ..transforms.decode import Decode
 from ..transforms.function import Call, Function, FunctionRand, Moment, as_argument
-from ..transforms.geometry import Decode
 from ..transforms.per_sample import PerSample
 from .chain import Chain
 from .fetch import Fetcher
@@ -118,10 +119,9 @@ class Program:
                 step = chain.transform(k)
                 for name in plan.pixels:
                     if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
-                        params = drawn.draws[k].get(name, {})
                         fed = {
-                            key: feed(Argument(number, k, name, key), as_argument(params[key]))
-                            for key in step.dali_params(params)
+                            key: feed(Argument(number, k, name, key), as_argument(values))
+                            for key, values in step.dali_params(drawn.draws[k].get(name, {})).items()
                         }
                         ops.frames = plan.kinds[name].word == "video"
                         sample[name] = step.transform(ops, sample[name], **fed)
@@ -152,10 +152,14 @@ class Program:
             draws.append(own)
             rands.append(rand)
         children: dict[tuple[int, int, str | None], Rand] = {}
+        given: dict[tuple[int, int, str], Params] = {}
         values = []
         for number, step, field, key, call in arguments:
             if call is None:
-                values.append(as_argument(draws[number][step][field][key]))
+                of = number, step, field
+                if of not in given:
+                    given[of] = plan.chains[number].transform(step).dali_params(draws[number][step][field])
+                values.append(as_argument(given[of][key]))
                 continue
             place = number, step, call.stream
             if place not in children:  # one for all calls: it counts them

@@ -7,21 +7,12 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 
 from .. import _dali
-
-
-class Lasting(Protocol):
-    """A thing that may serve several passes, one after the other."""
-
-    def rest(self) -> bool:
-        """Get ready for another pass, and let go of this one; False: it can't serve again."""
-
-
-T = TypeVar("T", bound=Lasting)
+from ..source import L, Lasting
 
 _shelves: weakref.WeakSet[Shelf] = weakref.WeakSet()
 
@@ -55,9 +46,9 @@ class Shelf:
                 self._things.clear()
 
     @contextmanager
-    def lend(self, name: str, make: Callable[[], T]) -> Iterator[T]:
+    def lend(self, name: str, make: Callable[[], L]) -> Iterator[L]:
         """Lend a thing for a block, made where there is none; it comes back unless an error ends the block."""
-        thing: T = self.take(name) or make()
+        thing: L = self.take(name) or make()
         try:
             yield thing
         except GeneratorExit:  # the pass was broken, between two batches

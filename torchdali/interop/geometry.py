@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import transforms as T
-from ..transforms.base import Transform, mode_name
+from ..transforms.arguments import mode_name
+from ..transforms.base import Transform
 from .picture import Picture
 
 

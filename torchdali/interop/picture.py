@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..transforms.base import mode_name
+from ..transforms.arguments import mode_name
 
 Form = Literal["pil", "image", "tensor", "unknown"]
 """PIL image, tv_tensors.Image or plain tensor; unknown after a transform that can't be translated."""

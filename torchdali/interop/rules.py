@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from .. import transforms as T
-from ..transforms.base import Transform, mode_name
+from ..transforms.arguments import mode_name
+from ..transforms.base import Transform
 from .geometry import GEOMETRY
 from .picture import Picture
 from .timm import TIMM

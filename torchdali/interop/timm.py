@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .. import transforms as T
-from ..transforms.base import Transform, mode_name
+from ..transforms.arguments import mode_name
+from ..transforms.base import Transform
 from ..transforms.timm_policies import AUG_MIX_NAMES, RAND_SETS, TIMM_POLICIES
 from .picture import Picture
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import leave_frame, let_through
 from ..generators import HeldGenerators
 from ..kinds import Kind
-from ..seeding import seeded
+from ..seeding import seed_sample
 from ..workers import Answer, EpochEnd
 from .sample import Description, Structure
 from .whole_batches import rows_of
@@ -97,7 +97,7 @@ class CallbackJob:
         failed: Exception | None = None
         for info in request.asked:
             progress(info[0])
-            self._held.seed(seeded(0, 0, 0))
+            self._held.seed(seed_sample(0, 0, 0))
             try:
                 sample = self.dataset(info)
                 sample = rows_of(sample)[0] if self._batch else sample
@@ -123,12 +123,12 @@ class CallbackJob:
         try:
             if self._batch:
                 progress(indices[0])
-                self._held.seed(seeded(seed, key, indices[0]))
+                self._held.seed(seed_sample(seed, key, indices[0]))
                 rows = [structure.values(sample) for sample in rows_of(self.dataset(BatchInfo(iteration, epoch)))]
             else:
                 for number, index in enumerate(indices):
                     progress(index)
-                    self._held.seed(seeded(seed, key, index))
+                    self._held.seed(seed_sample(seed, key, index))
                     rows.append(structure.values(self.dataset(SampleInfo(index, number, iteration, epoch))))
         except StopIteration:
             end = EpochEnd()

@@ -13,7 +13,7 @@ from ..errors import leave_frame, let_through
 from ..generators import HeldGenerators
 from ..kinds import Kind
 from ..listeners import Listeners
-from ..seeding import seeded
+from ..seeding import seed_sample
 from ..workers import Answer
 from .collating import Collating
 from .sample import Description, Path, Structure, count_values, holds_dicts, lists_in
@@ -121,13 +121,13 @@ class MapJob:
 
     def _drawn(self, fetch: Callable[[Any], Any], asked: Any, *numbers: int) -> Any:
         """Ask the dataset, with all generators seeded."""
-        number = seeded(*numbers)
+        number = seed_sample(*numbers)
         if self._held.none:
             return fetch(asked)
         self._held.seed(number)
         made = fetch(asked)
         if self._held.appeared():
-            self._held.seed(seeded(*numbers))
+            self._held.seed(seed_sample(*numbers))
             made = fetch(asked)
         return made
 
@@ -143,7 +143,7 @@ class MapJob:
         for index in request.spread:
             try:
                 progress(index)
-                self._held.seed(seeded(0, 0, index))
+                self._held.seed(seed_sample(0, 0, index))
                 row = structure.values(self._one(request.ids.get(index, index)))
             except Exception as error:
                 let_through(error)
@@ -167,7 +167,7 @@ class MapJob:
         for number, index in enumerate(request.indices):
             try:
                 progress(index)
-                self._held.seed(seeded(0, 0, index))
+                self._held.seed(seed_sample(0, 0, index))
                 other = self._one(request.ids.get(index, index))
                 lengths = lists_in(other)
                 held = count_values(other)

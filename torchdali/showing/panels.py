@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..batch import map_leaves
 from ..checks import last_part
 from ..forms.boxes import convert_boxes
 from ..kinds import ARRAY, Audio, Boxes, Image, Kind, Mask, Number, Object, Points, Polygons, Video, Volume
@@ -89,7 +90,8 @@ class Panels:
     def __init__(
         self, look: Look, classes: Classes, frames: int, decode: Callable[[list[int]], str] | None = None
     ) -> None:
-        self._look, self._classes, self._frames, self._decode = look, classes, frames, decode
+        draws = [[map_leaves(sample, _on_host) for sample in draw] for draw in look.draws]
+        self._look, self._classes, self._frames, self._decode = replace(look, draws=draws), classes, frames, decode
         self._kinds = self._find_kinds()
         self.notes: list[str] = []
         self._limits: dict[str, tuple[float, float]] = {}
@@ -183,7 +185,7 @@ class Panels:
         """Name a class, or the heaviest of mixed ones."""
         if not isinstance(value, torch.Tensor):
             return self._classes.get(int(value), str(value))
-        weights = value.float().cpu()
+        weights = value.float()
         order = weights.argsort(descending=True)[:2].tolist()
         return ", ".join(f"{self._classes.get(k, str(k))} {weights[k]:.2f}" for k in order if weights[k] > 0)
 
@@ -312,9 +314,12 @@ class Panels:
         return "\n".join([*lines[: LINES - 1], "..."] if len(lines) > LINES else lines)
 
 
+def _on_host(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
 def _array(value: Any) -> NDArray[Any] | None:
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
         return np.asarray((value.float() if value.dtype == torch.bfloat16 else value).numpy())
     return value if isinstance(value, np.ndarray) else None
 

@@ -4,18 +4,20 @@ from .affine import RandomAffine, RandomRotation
 from .audio import AddNoise, CenterTimeCrop, RandomTimeCrop, TimeShift, TrimSilence
 from .aug_mix import AugMix
 from .auto_augment import AutoAugment, RandAugment, TrivialAugmentWide
-from .base import Compose, Mover, Transform
+from .base import Mover, Transform
 from .blur import GaussianBlur
 from .channels import RGB, Grayscale, RandomChannelPermutation, RandomGrayscale
 from .color import ColorJitter, RandomPhotometricDistort
 from .combine import Identity, Lambda, RandomApply, RandomChoice, RandomOrder
+from .compose import Compose
 from .crop_or_pad import CenterCropOrPad, RandomCropOrPad, TrimBorder
 from .crops import FiveCrop, RandomSizeCrop, TenCrop
+from .decode import Decode
 from .elastic import ElasticTransform
 from .erasing import RandomErasing
 from .frames import UniformTemporalSubsample
 from .function import function, traceable
-from .geometry import CenterCrop, Decode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
+from .geometry import CenterCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip
 from .grid_mask import GridMask
 from .iou_crop import RandomIoUCrop
 from .jpeg import JPEG

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ..moves import Affine, Fill, Move, Sizes, check_fill
 from ..rand import Rand
-from .base import Mover, Params, is_number, mode_name, number_pair, number_range
+from .arguments import is_number, mode_name, number_pair, number_range
+from .base import Mover, Params
 
 
 class Mapped(Mover):

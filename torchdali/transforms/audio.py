@@ -10,7 +10,8 @@ import torch
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, is_integer, is_number, probability
+from .arguments import is_integer, is_number, probability
+from .base import Params
 from .noise import normal, seeds
 from .sound import SoundStep, fill_up
 

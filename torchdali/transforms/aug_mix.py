@@ -11,8 +11,9 @@ import torch
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .arguments import is_integer, is_number
 from .auto_augment import Chosen, Operations, narrow, space, strengths
-from .base import Params, is_integer, is_number
+from .base import Params
 from .operations import Geometric
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class AugMix(Operations):
             params[f"weight{i}"] = chains[:, i].copy()
         return params, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["own", *(f"weight{i}" for i in range(int(self.mixture_width))), *super().dali_params(params)]
+    def dali_params(self, params: Params) -> Params:
+        weights = ["own", *(f"weight{i}" for i in range(int(self.mixture_width)))]
+        return {**{name: params[name] for name in weights}, **super().dali_params(params)}
 
     moves_alone = MOVES_ALONE
 
@@ -126,7 +128,7 @@ class AugMix(Operations):
         self.check_bytes(images.dtype)
 
         def rows(name: str) -> torch.Tensor:
-            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+            return torch.from_numpy(params[name]).to(images.device, non_blocking=True)[:, None, None, None]
 
         mixed = rows("own") * images
         for i in range(int(self.mixture_width)):

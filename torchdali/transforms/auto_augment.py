@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, is_integer, mode_name
+from .arguments import is_integer, mode_name
+from .base import Params, Transform
 from .operations import AutoContrast, Bits, Equalize, Geometric, Operation, Sharpness, Tone
 from .policies import POLICIES
 from .rounds import Rounds

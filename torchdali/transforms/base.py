@@ -1,4 +1,4 @@
-"""The base of transforms, and checks of their arguments.
+"""The base of transforms.
 
 A transform is split as in torchvision v2: `make_params` draws what is random, on the host, for all samples of a batch
 at once; the rest only computes.  It has one form or two, which follow the same parameters:
@@ -13,9 +13,8 @@ to the first step that has none or is better in torch; from there on, torch make
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -32,10 +31,9 @@ from ..forms.image import (
     move_row,
     together,
 )
-from ..moves import Move, Sizes
+from ..moves import Crop, Move, Resize, Sizes
 from ..ragged import Ragged
 from ..rand import Rand
-from .foreign import foreign
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -45,9 +43,6 @@ Params = dict[str, NDArray[Any]]
 
 HostForm = Callable[[torch.Tensor, "torch.Tensor | None", int], torch.Tensor]
 """`transform_host` of a batch, as a function of (image, out, i), the number of the sample in it."""
-
-MODES = ("bilinear", "bicubic", "nearest", "nearest-exact")
-_PILLOW_MODES = {0: "nearest", 2: "bilinear", 3: "bicubic"}  # torchvision takes Pillow's constants too
 
 
 class Transform:
@@ -120,6 +115,11 @@ class Transform:
         return False
 
     @property
+    def changes_size(self) -> bool:
+        """Images may come out with another size."""
+        return self.fixes_size or self.varies_size
+
+    @property
     def moving(self) -> bool:
         """It moves pixels, and `drawn_moves` says how: masks, boxes and the like beside images move too."""
         return False
@@ -138,9 +138,9 @@ class Transform:
         """
         return []
 
-    def dali_params(self, params: Params) -> list[str]:
-        """The names of the params that `transform` takes."""
-        return list(params)
+    def dali_params(self, params: Params) -> Params:
+        """Give the params that `transform` takes, which may follow from those that were drawn."""
+        return params
 
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         """Draw the parameters of every sample, and give the images' sizes after the transform.
@@ -239,6 +239,10 @@ class Mover(Transform):
     def moving(self) -> bool:
         return True
 
+    @property
+    def changes_size(self) -> bool:
+        return self.varies_size or any(isinstance(move, (Crop, Resize)) for move in self.moves(ANY))
+
     def drawn_moves(self, params: Params, sizes: Sizes) -> list[Move]:
         return self.moves(params)
 
@@ -319,235 +323,3 @@ class _Any(dict[str, Any]):
 
 ANY = _Any()
 """Params for `moves`, where only the types of the moves matter."""
-
-
-class _OfObjects(Transform):
-    """Base of the transforms of objects: they draw nothing, and leave all pixels as they are."""
-
-    draws = False
-
-    acts_on: ClassVar[Literal["boxes", "points"]] = "boxes"
-    """The word of the kind whose rows it looks at."""
-
-    def transform(self, ops: Ops, image: Any) -> Any:
-        return image
-
-    def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        return image
-
-
-class Filter(_OfObjects):
-    """Base of the transforms that drop objects: the fields of a group lose the same rows."""
-
-    def keep(self, rows: Ragged, format: str, sizes: Sizes) -> NDArray[np.bool_]:
-        """Say which objects stay, bool [T].
-
-        Args:
-            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
-            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
-            sizes: [N, 2] of the images.
-        """
-        raise NotImplementedError
-
-
-class Convert(_OfObjects):
-    """Base of the transforms that write boxes or points in another way."""
-
-    def convert(self, rows: Ragged, format: str, sizes: Sizes) -> tuple[Ragged, str]:
-        """Give the converted rows, and their format.
-
-        Args:
-            rows: boxes [T, 4] in pixels, or points [T, 2], [T, k, 2], [T, k, 3].
-            format: of the boxes, "xyxy", "xywh" or "cxcywh"; "" for points.
-            sizes: [N, 2] of the images.
-        """
-        raise NotImplementedError
-
-
-class Holder:
-    """Base of what holds transforms and is none itself: `Compose`, `Views`."""
-
-
-class Compose(Holder):
-    """Transforms one after the other.
-
-    Args:
-        transforms: torchdali's transforms, functions `f(sample, rand)`, and other Composes.
-
-    Raises:
-        TypeError: something else is among them.
-    """
-
-    def __init__(self, transforms: Sequence[AnyTransform]) -> None:
-        if not isinstance(transforms, (list, tuple)):
-            raise TypeError(f"Compose takes a list of transforms, got {type(transforms).__name__}")
-        for transform in transforms:
-            check_transform(transform)
-        self.transforms = list(transforms)
-
-    def __repr__(self) -> str:
-        return f"Compose({self.transforms})"
-
-
-AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"
-
-
-def check_transform(transform: Any) -> None:
-    """Raise unless this is a transform, a Compose, or can be called as a function `f(sample, rand)`.
-
-    Raises:
-        TypeError: it says what to write instead.
-    """
-    if isinstance(transform, (Transform, Holder)):
-        return
-    kind = transform if isinstance(transform, type) else type(transform)
-    if instead := foreign(transform):
-        raise TypeError(f"transform must be a torchdali transform, got {kind.__module__}.{kind.__name__}: {instead}")
-    known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
-    if kind.__module__.startswith("torchvision."):
-        instead = (
-            f"write torchdali.transforms.{kind.__name__} with the same arguments"
-            if kind.__name__ in known
-            else "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1]"
-            if kind.__name__ in ("ToTensor", "ToImage", "PILToTensor", "ConvertImageDtype")
-            else f"torchdali has no such transform: write torchdali.transforms.PerSample({kind.__name__}(...))"
-        )
-        raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
-    if isinstance(transform, torch.nn.Module):
-        raise TypeError(
-            f"transform must be a torchdali transform or a function f(sample, rand) over DALI batches, got the torch "
-            f"module {kind.__name__}: call it on the batch in your loop, or write "
-            f"torchdali.transforms.PerSample({kind.__name__}(...))"
-        )
-    if isinstance(transform, type) and kind.__name__ in known:
-        raise TypeError(f"transform must be an object, got the class: write {kind.__name__}(...)")
-    if isinstance(transform, (list, tuple)):
-        raise TypeError("transform must be one transform: write Compose([...]) around the list")
-    if isinstance(transform, type) or not callable(transform):
-        raise TypeError(f"transform must be a torchdali transform or a function f(sample, rand), got {transform!r}")
-
-
-def _subclasses(cls: type[Transform]) -> Iterator[type[Transform]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
-def check_channels(image: Any, channels: int, what: str) -> None:
-    """Raise unless a batch of DALI has this number of channels: with others, some operators leave their memory.
-
-    A pipeline's node does not tell; but the same code has run eagerly, on a sample of the data, before it is traced.
-
-    Raises:
-        ValueError: it has others.
-    """
-    if hasattr(image, "evaluate"):
-        found = {shape[-1] for shape in image.shape}
-        if found != {channels}:
-            raise ValueError(f"{what} {channels} channels, and the image {found.pop()}")
-
-
-def is_integer(value: Any, smallest: int) -> bool:
-    """Whether a value is an integer of Python or numpy, no bool, and at least `smallest`."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= smallest
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number of Python or numpy, and no bool."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def size_pair(size: Any, name: str = "size") -> tuple[int, int]:
-    """Make (height, width) of torchvision's int, or sequence of one or two.
-
-    Raises:
-        ValueError: it is something else, or not positive.
-    """
-    values = tuple(size) if isinstance(size, Sequence) else (size,)
-    values = values * 2 if len(values) == 1 else values
-    if len(values) != 2 or not all(is_integer(value, 1) for value in values):
-        raise ValueError(f"{name} must be a positive int or (height, width), got {size!r}")
-    return int(values[0]), int(values[1])
-
-
-def mode_name(interpolation: Any) -> str:
-    """Give the name of torchvision's InterpolationMode or of Pillow's constant; a name stays as it is.
-
-    Raises:
-        ValueError: an unknown one.
-    """
-    name = getattr(interpolation, "value", interpolation)
-    name = _PILLOW_MODES.get(name, name) if isinstance(name, int) else name
-    if name not in MODES:
-        raise ValueError(f"interpolation must be one of {', '.join(MODES)}, got {interpolation!r}")
-    return str(name)
-
-
-def check_antialias(antialias: Any) -> None:
-    """Raise unless it is a value that torchvision takes.
-
-    Raises:
-        ValueError: it isn't.
-    """
-    if antialias is not None and not isinstance(antialias, bool):
-        raise ValueError(f"antialias must be True, False or None, got {antialias!r}")
-
-
-def probability(p: Any) -> None:
-    """Raise unless p is a probability.
-
-    Raises:
-        ValueError: it isn't.
-    """
-    if not is_number(p) or not 0 <= p <= 1:
-        raise ValueError(f"p must be in [0, 1], got {p!r}")
-
-
-def number_pair(
-    value: Any, name: str, limits: tuple[float, float] = (0, np.inf), what: str = "(low, high)"
-) -> tuple[float, float]:
-    """Make a pair of floats, (low, high) within `limits`.
-
-    Raises:
-        ValueError: it is no pair of numbers, is outside `limits`, or has low > high.
-    """
-    if not isinstance(value, Sequence) or len(value) != 2 or not all(is_number(number) for number in value):
-        raise ValueError(f"{name} must be {what}, got {value!r}")
-    if not limits[0] <= value[0] <= value[1] <= limits[1]:
-        raise ValueError(f"{name} must have {limits[0]:g} <= low <= high <= {limits[1]:g}, got {value!r}")
-    return float(value[0]), float(value[1])
-
-
-def number_range(
-    value: Any, name: str, center: float | None = None, limits: tuple[float, float] = (0, np.inf)
-) -> tuple[float, float]:
-    """Make (low, high) of torchvision's number or pair.
-
-    Args:
-        value: a pair, or a number x that stands for [center - x, center + x] within `limits`, or for [x, x].
-        name: for messages.
-        center: None: numbers stand for themselves.
-        limits: the range of low and high.
-
-    Raises:
-        ValueError: it is no number or pair, or is outside `limits`.
-    """
-    if isinstance(value, Sequence) and len(value) == 1:
-        value = value[0]
-    if not is_number(value):
-        return number_pair(value, name, limits, "a number or (low, high)")
-    if not 0 <= value <= (np.inf if center is None else limits[1] - center):
-        raise ValueError(f"{name} must be in [0, {limits[1] - (center or 0):g}], got {value!r}")
-    return (float(value), float(value)) if center is None else (max(center - value, limits[0]), float(center + value))
-
-
-def channel_numbers(values: Any, name: str) -> tuple[float, ...]:
-    """Make one finite number for each channel.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    numbers = values.tolist() if isinstance(values, (torch.Tensor, np.ndarray)) else values
-    if not isinstance(numbers, Sequence) or not numbers or not all(is_number(v) and np.isfinite(v) for v in numbers):
-        raise ValueError(f"{name} must be one number for each channel, got {values!r}")
-    return tuple(float(number) for number in numbers)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, number_range, size_pair
+from .arguments import number_range, size_pair
+from .base import Params, Transform
 
 if TYPE_CHECKING:
     from .._dali import Ops

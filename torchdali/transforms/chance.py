@@ -8,7 +8,8 @@ import torch
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, probability
+from .arguments import probability
+from .base import Params, Transform
 
 if TYPE_CHECKING:
     from .._dali import Ops

@@ -45,8 +45,8 @@ class RandomChannelPermutation(Transform):
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         return permutation_params(rand.permutations(3)), sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["matrix"]
+    def dali_params(self, params: Params) -> Params:
+        return {"matrix": params["matrix"]}
 
     def transform(self, ops: Ops, image: Any, matrix: Any) -> Any:
         _check_colours(ops.channels_of(image), self)

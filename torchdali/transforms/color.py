@@ -15,7 +15,8 @@ from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import HostForm, Params, Transform, number_pair, number_range, probability
+from .arguments import number_pair, number_range, probability
+from .base import Params, Transform
 from .channels import permutation_params, permuted
 from .switch import switch
 
@@ -136,12 +137,12 @@ class ColorJitter(Transform):
     def make_params(self, rand: Rand, sizes: Sizes | None) -> tuple[Params, Sizes | None]:
         params: Params = {name: rand.uniform(low, high) for name, (low, high) in self._ranges.items()}
         if params:
-            order = rand.permutations(4).astype(np.int32)
-            params |= {**turns(params, order), "order": order}
+            params["order"] = rand.permutations(4).astype(np.int32)
         return params, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if name not in (*NAMES[:3], "order")]
+    def dali_params(self, params: Params) -> Params:
+        hue = {name: values for name, values in params.items() if name == "hue"}
+        return {**hue, **turns(params, params["order"])} if params else {}
 
     def transform(self, ops: Ops, image: Any, hue: Any = None, **given: Any) -> Any:
         count = sum(name.startswith("own") for name in given)
@@ -151,9 +152,6 @@ class ColorJitter(Transform):
                 image = hued(ops, image, hue)
             image = toned(ops, image, *(given.get(f"{key}{turn}") for key in ("own", "grey", "mean")))
         return image if hue is None or count else hued(ops, image, hue)
-
-    def bind(self, params: Params) -> HostForm:
-        return super().bind({name: values for name, values in params.items() if name in (*NAMES, "order")})
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, order: Any = (), **factors: Any
@@ -202,10 +200,9 @@ class RandomPhotometricDistort(Transform):
         params["before"] = rand.bernoulli(0.5)
         permutation = rand.permutations(3)
         permutation = np.where(rand.bernoulli(self.p)[:, None] == 1, permutation, np.arange(3))
-        return {**params, **self._weights(params), **permutation_params(permutation)}, sizes
+        return {**params, **permutation_params(permutation)}, sizes
 
-    @staticmethod
-    def _weights(params: Params) -> Params:
+    def dali_params(self, params: Params) -> Params:
         contrast, before = params["contrast_on"] == 1, params["before"] == 1
         made: Params = {}
         for turn, name, on in (
@@ -217,10 +214,7 @@ class RandomPhotometricDistort(Transform):
             given = weights(name, params[name], on)
             key = {"contrast": "mean", "saturation": "grey"}.get(name)
             made |= {f"{turn}:own": given["own"], **({f"{turn}:{key}": given[key]} if key else {})}
-        return made
-
-    def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if ":" in name or name in ("hue", "hue_on", "matrix")]
+        return {**made, **{name: params[name] for name in ("hue", "hue_on", "matrix")}}
 
     def transform(self, ops: Ops, image: Any, *, hue: Any, hue_on: Any, matrix: Any, **given: Any) -> Any:
         def turn(image: Any, name: str) -> Any:
@@ -230,9 +224,6 @@ class RandomPhotometricDistort(Transform):
             image = turn(image, name)
         image = switch(ops, hue_on, [lambda ops, image, shift: hued(ops, image, shift)], image, [{"shift": hue}])
         return permuted(ops, turn(image, "last"), matrix)
-
-    def bind(self, params: Params) -> HostForm:
-        return super().bind({name: values for name, values in params.items() if ":" not in name})
 
     def transform_host(
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, before: Any, permutation: Any, **params: Any

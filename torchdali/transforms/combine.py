@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import AnyTransform, Transform, is_number, probability
-from .rounds import Rounds, Steps, steps_of
+from .arguments import is_number, probability
+from .base import Transform
+from .compose import AnyTransform
+from .rounds import Rounds
+from .steps import Steps, steps_of
 
 if TYPE_CHECKING:
     from .._dali import Ops

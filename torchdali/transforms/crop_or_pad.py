@@ -9,7 +9,8 @@ import numpy as np
 
 from ..moves import Fill, Sizes, check_fill
 from ..rand import Rand
-from .base import Params, is_integer, size_pair
+from .arguments import is_integer, size_pair
+from .base import Params
 from .geometry import CenterCrop, Window, check_padding_mode, window_params
 
 

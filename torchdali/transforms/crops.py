@@ -10,7 +10,8 @@ import numpy as np
 
 from ..moves import Crop, Move, Sizes
 from ..rand import Rand
-from .base import Mover, Params, Transform, is_integer, size_pair
+from .arguments import is_integer, size_pair
+from .base import Mover, Params, Transform
 from .geometry import RandomHorizontalFlip, RandomVerticalFlip, Window, window_params
 from .views import Views
 

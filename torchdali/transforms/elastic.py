@@ -14,7 +14,8 @@ from ..forms.image import Images, move_batch
 from ..moves import Fill, Move, Sizes, Warp, check_fill
 from ..rand import Rand
 from .affine import check_interpolation
-from .base import Mover, Params, is_number, mode_name
+from .arguments import is_number, mode_name
+from .base import Mover, Params
 
 
 @dataclass(frozen=True)

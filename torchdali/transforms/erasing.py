@@ -13,7 +13,8 @@ import torch
 from ..forms.image import Images, functional
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, is_number, number_pair
+from .arguments import is_number, number_pair
+from .base import Params
 from .chance import Chance
 from .noise import hashed_normal, normal, seeds
 

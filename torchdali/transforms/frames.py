@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .base import Transform, is_integer
+from .arguments import is_integer
+from .base import Transform
 
 
 @dataclass(frozen=True)

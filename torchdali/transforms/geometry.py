@@ -1,34 +1,18 @@
-"""Decoding, cropping and flipping."""
+"""Cropping and flipping."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..moves import Crop, Fill, Flip, Move, Sizes, check_fill
 from ..rand import Rand
-from .base import Mover, Params, Transform, is_integer, probability, size_pair
-
-if TYPE_CHECKING:
-    from .._dali import Ops
-
-
-@dataclass(frozen=True)
-class Decode(Transform):
-    """Image files to uint8 RGB [H, W, 3], upright by their EXIF orientation; grey is repeated, alpha dropped.
-
-    The loader adds it where it is missing.  On the CPU a crop that follows is fused with it: only the crop's window is
-    decoded, with the same pixels as from the whole image.  On a GPU whole images are decoded.
-    """
-
-    def transform(self, ops: Ops, image: Any, start: Any = None, shape: Any = None) -> Any:
-        if start is None:
-            return ops.decoders.image(image, **ops.decoding)
-        return ops.decoders.image_slice(image, start, shape, axes=[0, 1], **ops.decoding)
+from .arguments import is_integer, probability, size_pair
+from .base import Mover, Params
 
 
 class Window(Mover):

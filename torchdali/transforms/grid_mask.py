@@ -13,7 +13,8 @@ import torch
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
-from .base import Params, is_integer, number_pair, number_range
+from .arguments import is_integer, number_pair, number_range
+from .base import Params
 from .chance import Chance
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..moves import Sizes
 from ..ragged import Ragged
 from ..rand import Rand
-from .base import Params, is_integer, is_number, number_pair
+from .arguments import is_integer, is_number, number_pair
+from .base import Params
 from .geometry import Window, window_params
 
 _ROUNDS = 100
@@ -64,8 +65,8 @@ class RandomIoUCrop(Window):
     def _options(self) -> Sequence[float]:
         return (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0) if self.sampler_options is None else self.sampler_options
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["start", "shape"]
+    def dali_params(self, params: Params) -> Params:
+        return {name: params[name] for name in ("start", "shape")}
 
     def make_params(self, rand: Rand, sizes: Sizes | None, boxes: Ragged | None = None) -> tuple[Params, Sizes | None]:
         """Draw the windows.

@@ -12,7 +12,8 @@ import torch
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, check_channels, is_integer
+from .arguments import check_channels, is_integer
+from .base import Params, Transform
 
 if TYPE_CHECKING:
     from .._dali import Ops

@@ -10,7 +10,8 @@ import torch
 
 from ..forms.image import Images, functional
 from . import adjust
-from .base import Params, is_integer, is_number
+from .arguments import is_integer, is_number
+from .base import Params
 from .chance import Chance, bits, chosen
 from .switch import switch
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, is_number
+from .arguments import is_number
+from .base import Params, Transform
 
 
 def seeds(rand: Rand) -> NDArray[np.int64]:

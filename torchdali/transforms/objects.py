@@ -13,7 +13,8 @@ from ..forms.points import clamp_points, keep_points
 from ..kinds import Boxes
 from ..moves import Sizes
 from ..ragged import Ragged
-from .base import Convert, Filter, is_number
+from .arguments import is_number
+from .of_objects import Convert, Filter
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import Images, functional
+from ..forms.image import Images, functional, move_batch
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
 from .levels import autocontrasted, equalized, solarized, stretched
-from .sharpness import kernels, sharpened
+from .sharpness import kernels, sharpened, sharpened_host
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -44,8 +44,8 @@ class Operation(Transform):
         """All params."""
         return {"operation": operation, "strength": strength, **self.numbers(operation, strength, sizes)}
 
-    def dali_params(self, params: Params) -> list[str]:
-        return [name for name in params if name not in ("operation", "strength")]
+    def dali_params(self, params: Params) -> Params:
+        return {name: values for name, values in params.items() if name not in ("operation", "strength")}
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, **params: Any) -> torch.Tensor:
         return self.apply(image, self.names[int(params["operation"])], float(params["strength"]))
@@ -55,7 +55,7 @@ class Operation(Transform):
         made = torch.empty_like(images)
         pairs, of = np.unique(np.stack([params["operation"], params["strength"]], 1), axis=0, return_inverse=True)
         for k, (operation, strength) in enumerate(pairs.tolist()):
-            rows = torch.from_numpy(np.flatnonzero(of.reshape(-1) == k)).to(images.device)
+            rows = torch.from_numpy(np.flatnonzero(of.reshape(-1) == k)).to(images.device, non_blocking=True)
             made.index_copy_(0, rows, self.apply(images[rows], self.names[int(operation)], strength))
         return made
 
@@ -96,8 +96,8 @@ class Geometric(Operation, Mover):
     def _cut(self, operation: int, strength: float) -> float:
         return int(strength) if self.whole and self.names[operation].startswith("Translate") else strength
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["matrix"]
+    def dali_params(self, params: Params) -> Params:
+        return {"matrix": params["matrix"]}
 
     def moves(self, params: dict[str, Any]) -> list[Move]:
         if params is ANY:
@@ -130,6 +130,14 @@ class Geometric(Operation, Mover):
     def fill_values(self) -> list[float]:
         fill = self.fill.get("image") if isinstance(self.fill, Mapping) else self.fill
         return [float(value) for value in (fill if isinstance(fill, (list, tuple)) else [0 if fill is None else fill])]
+
+    def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
+        if not images.is_cuda:
+            return super().transform_batch(images, params)
+        made: Images = images  # all at once: torchvision's kernels wait for each matrix that they copy
+        for move in self.moves(params):
+            made = move_batch(made, move)
+        return made
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         from torchvision.transforms import InterpolationMode
@@ -202,8 +210,7 @@ class Sharpness(Operation):
         return sharpened(ops, image, factor, kernel, ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        sharp: torch.Tensor = functional().adjust_sharpness_image(image, 1.0 + strength)
-        return sharp
+        return sharpened_host(image, 1.0 + strength)
 
 
 @dataclass(frozen=True)

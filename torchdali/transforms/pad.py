@@ -9,7 +9,8 @@ import numpy as np
 
 from ..moves import Fill, Sizes, check_fill
 from ..rand import Rand
-from .base import Params, number_pair, probability
+from .arguments import number_pair, probability
+from .base import Params
 from .geometry import Window, check_padding_mode, padding_edges, window_params
 
 

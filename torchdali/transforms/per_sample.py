@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..generators import known_values
+from ..generators import HeldGenerators, known_values
 from ..kinds import AnyKind
 from ..rand import Key, derive, name_key
 from .foreign import foreign
@@ -33,9 +33,9 @@ class PerSample(Function):
     process, and seeding it would disturb the draws of the training loop.  So a sample is the same in any batch, on any
     number of ranks and threads, after any resume, and equal to a call after `torch.manual_seed(rand.seed)`.  Python's
     and numpy's global generators can't be parted by threads: draw from `rand.numpy` instead; a function that draws from
-    them is warned about.  Albumentations' `Compose`, and other objects with `set_random_seed`, have generators of their
-    own: where such an object is the function, or the function knows it by name, it is seeded for each sample, and works
-    on one at a time.
+    them is warned about.  Albumentations' `Compose`, MONAI's transforms and many others have generators of their own:
+    where such an object is the function, or the function knows it by name, these are seeded for each sample, by its
+    `set_random_seed` where it has that, and it works on one at a time.
 
     Args:
         function: called as f(sample), or f(sample, rand) with a `SampleRand`.
@@ -79,10 +79,24 @@ class PerSample(Function):
         known = [self.function, *(value for _, value in known_values(self.function))]
         return [value for value in known if callable(getattr(value, "set_random_seed", None)) and not _is_class(value)]
 
+    @functools.cached_property
+    def held(self) -> HeldGenerators:
+        """The generators that the function holds, in whatever it knows."""
+        held = HeldGenerators(self.function)
+        held.search()
+        return held
+
+    @functools.cached_property
+    def alone(self) -> bool:
+        """Whether it works on one sample at a time."""
+        return bool(self.seeded or self.held.now())
+
     def call(self, sample: Any, rand: SampleRand) -> Any:
         """Call the function for one sample, with torch's draws from the sample's own generator."""
         for owner in self.seeded:
             owner.set_random_seed(rand.seed % 2**32)
+        if self.alone and not self.seeded:
+            self.held.seed(rand.seed)
         with _Draws(rand.global_torch):
             return self.function(sample, rand) if self.takes_rand else self.function(sample)
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..moves import Fill, Sizes
 from ..rand import Rand
 from .affine import Mapped
-from .base import Params, is_number, probability
+from .arguments import is_number, probability
+from .base import Params
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, is_integer, is_number, number_pair, size_pair
+from .arguments import is_integer, is_number, number_pair, size_pair
+from .base import Params
 from .resize import Resizing, by_edge, size_params
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ..moves import Crop, Move, Sizes
 from ..moves import Resize as Resized
 from ..rand import Rand
-from .base import Mover, Params, check_antialias, is_integer, mode_name, number_pair, size_pair
+from .arguments import check_antialias, is_integer, mode_name, number_pair, size_pair
+from .base import Mover, Params
 from .geometry import window_params
 
 

@@ -12,7 +12,8 @@ import torch
 
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, is_integer, is_number
+from .arguments import is_integer, is_number
+from .base import Params
 from .sound import SoundStep
 
 Scale = Literal["htk", "slaney"]

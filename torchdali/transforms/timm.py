@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
+from .arguments import is_integer, is_number, mode_name, probability
 from .aug_mix import MOVES_ALONE
 from .auto_augment import Chosen, Operations
-from .base import Params, Transform, is_integer, is_number, mode_name, probability
+from .base import Params, Transform
 from .operations import Operation
 from .timm_operations import LEVELS, RANDOM, Levels, PillowGeometric, families, strengths_of
 from .timm_policies import AUG_MIX_NAMES, RAND_SETS, TIMM_POLICIES, Row
@@ -308,8 +309,9 @@ class TimmAugMix(TimmOperations):
             chains = _one_by_one(chains * mixed[:, None])
         return {**params, "mixed": mixed, **{f"weight{i}": chains[:, i].copy() for i in range(len(chains.T))}}, sizes
 
-    def dali_params(self, params: Params) -> list[str]:
-        return ["mixed", *(f"weight{i}" for i in range(int(self.width))), *super().dali_params(params)]
+    def dali_params(self, params: Params) -> Params:
+        weights = [*([] if self.blended else ["mixed"]), *(f"weight{i}" for i in range(int(self.width)))]
+        return {**{name: params[name] for name in weights}, **super().dali_params(params)}
 
     def _turns(self, chain: int) -> range:
         return range(chain * self._depth, (chain + 1) * self._depth)
@@ -338,7 +340,7 @@ class TimmAugMix(TimmOperations):
         self.check_bytes(images.dtype)
 
         def rows(name: str) -> torch.Tensor:
-            return torch.from_numpy(params[name]).to(images.device)[:, None, None, None]
+            return torch.from_numpy(params[name]).to(images.device, non_blocking=True)[:, None, None, None]
 
         chains = [self.turns_batch(images, params, self._turns(i)) for i in range(int(self.width))]
         made = [torch.stack(chain) if isinstance(chain, list) else chain for chain in chains]

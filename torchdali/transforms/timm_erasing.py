@@ -13,7 +13,8 @@ import torch
 from ..forms.image import Images
 from ..moves import Sizes
 from ..rand import Rand
-from .base import Params, Transform, is_integer, is_number, probability
+from .arguments import is_integer, is_number, probability
+from .base import Params, Transform
 from .noise import hashed_normal, normal, seeds
 
 if TYPE_CHECKING:

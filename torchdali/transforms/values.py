@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..forms.image import Images
-from .base import Params, Transform, channel_numbers, check_channels
+from .arguments import channel_numbers, check_channels
+from .base import Params, Transform
 
 if TYPE_CHECKING:
     from .._dali import Ops

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import AnyTransform, Compose, Holder, check_transform
+from .compose import AnyTransform, Compose, Holder, check_transform
 
 
 class Views(Holder):

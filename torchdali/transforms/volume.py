@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..moves import Crop3d, Flip, Move, Sizes
 from ..rand import Rand
-from .base import Mover, Params, is_integer, probability
+from .arguments import is_integer, probability
+from .base import Mover, Params
 
 
 class VolumeMover(Mover):

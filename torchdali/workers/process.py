@@ -18,6 +18,8 @@ from .slots import MappedSlots
 from .status import WORDS, StatusTable
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+ENDING = 10.0
+"""Seconds for a process that has closed its connection to end: an interpreter takes some, on a busy machine."""
 
 
 class WorkerProcess:
@@ -96,7 +98,7 @@ class WorkerProcess:
 
     def death(self, table: StatusTable) -> WorkerDiedError:
         """Make the error for a process that has ended, or has closed its connection and will be ended."""
-        code, at = self.exitcode(0.5), table.status(self.number)
+        code, at = self.exitcode(ENDING), table.status(self.number)
         return WorkerDiedError(self.number, self.pid, code, at.task, at.index, WORDS[at.stage])
 
     def late(self, table: StatusTable, timeout: float) -> WorkerTimeoutError:

@@ -7,9 +7,9 @@ from typing import Literal
 
 import torch
 
-from ..base import Compose
 from ..color import RandomPhotometricDistort
 from ..combine import RandomChoice
+from ..compose import Compose
 from ..crops import RandomSizeCrop
 from ..geometry import RandomCrop, RandomHorizontalFlip
 from ..iou_crop import RandomIoUCrop

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..base import Transform, size_pair
+from ..arguments import size_pair
+from ..base import Transform
 from ..blur import GaussianBlur
 from ..channels import RandomGrayscale
 from ..color import ColorJitter

@@ -1,0 +1,80 @@
+"""Compose, and what else may stand where a transform is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from .base import Transform
+from .foreign import foreign
+
+
+class Holder:
+    """Base of what holds transforms and is none itself: `Compose`, `Views`."""
+
+
+class Compose(Holder):
+    """Transforms one after the other.
+
+    Args:
+        transforms: torchdali's transforms, functions `f(sample, rand)`, and other Composes.
+
+    Raises:
+        TypeError: something else is among them.
+    """
+
+    def __init__(self, transforms: Sequence[AnyTransform]) -> None:
+        if not isinstance(transforms, (list, tuple)):
+            raise TypeError(f"Compose takes a list of transforms, got {type(transforms).__name__}")
+        for transform in transforms:
+            check_transform(transform)
+        self.transforms = list(transforms)
+
+    def __repr__(self) -> str:
+        return f"Compose({self.transforms})"
+
+
+AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"
+
+
+def check_transform(transform: Any) -> None:
+    """Raise unless this is a transform, a Compose, or can be called as a function `f(sample, rand)`.
+
+    Raises:
+        TypeError: it says what to write instead.
+    """
+    if isinstance(transform, (Transform, Holder)):
+        return
+    kind = transform if isinstance(transform, type) else type(transform)
+    if instead := foreign(transform):
+        raise TypeError(f"transform must be a torchdali transform, got {kind.__module__}.{kind.__name__}: {instead}")
+    known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
+    if kind.__module__.startswith("torchvision."):
+        instead = (
+            f"write torchdali.transforms.{kind.__name__} with the same arguments"
+            if kind.__name__ in known
+            else "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1]"
+            if kind.__name__ in ("ToTensor", "ToImage", "PILToTensor", "ConvertImageDtype")
+            else f"torchdali has no such transform: write torchdali.transforms.PerSample({kind.__name__}(...))"
+        )
+        raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
+    if isinstance(transform, torch.nn.Module):
+        raise TypeError(
+            f"transform must be a torchdali transform or a function f(sample, rand) over DALI batches, got the torch "
+            f"module {kind.__name__}: call it on the batch in your loop, or write "
+            f"torchdali.transforms.PerSample({kind.__name__}(...))"
+        )
+    if isinstance(transform, type) and kind.__name__ in known:
+        raise TypeError(f"transform must be an object, got the class: write {kind.__name__}(...)")
+    if isinstance(transform, (list, tuple)):
+        raise TypeError("transform must be one transform: write Compose([...]) around the list")
+    if isinstance(transform, type) or not callable(transform):
+        raise TypeError(f"transform must be a torchdali transform or a function f(sample, rand), got {transform!r}")
+
+
+def _subclasses(cls: type[Transform]) -> Iterator[type[Transform]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
