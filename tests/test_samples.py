@@ -226,13 +226,22 @@ ON_PURPOSE: dict[str, tuple[Callable[[int], Any], Any]] = {
     "a list of strings": (lambda i: {"v": ["a", f"{i}"]}, {"v": [["a", f"{i}"] for i in range(3)]}),
     "a list of dicts": (lambda i: {"v": [{"a": i}]}, {"v": [[{"a": i}] for i in range(3)]}),
     "lists of several lengths": (lambda i: {"v": [0] * i}, {"v": [[0] * i for i in range(3)]}),
+    "uint8 arrays [H, W, C] of 1 or 3 channels": (
+        lambda i: np.full((2, 4, 3), i, np.uint8),
+        torch.arange(3, dtype=torch.uint8)[:, None, None, None].expand(3, 3, 2, 4),
+    ),
+    "a sparse or nested tensor": (
+        lambda i: (i * torch.eye(2)).to_sparse(),
+        [(i * torch.eye(2)).to_sparse() for i in range(3)],
+    ),
 }
 
 
 def assert_same(one: Any, other: Any) -> None:
     assert type(one) is type(other)
     if isinstance(one, torch.Tensor):
-        assert one.dtype == other.dtype and one.shape == other.shape
+        assert one.dtype == other.dtype and one.shape == other.shape and one.layout == other.layout
+        one, other = one.to_dense(), other.to_dense()
         assert torch.equal(one.to(torch.complex128), other.to(torch.complex128))
     elif isinstance(one, Mapping):
         assert list(one) == list(other)
