@@ -25,7 +25,7 @@ GROUPS = {
     "randomness": "rand permutation seeding generators",
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches ids torch_samplers ahead drawn",
-    "DALI and Pillow": "_dali pillow",
+    "DALI and Pillow": "_dali.* pillow",
     "source": "clock batch_function options source samples collate buffers threads prefetch watchdog listeners",
     "formats": "formats.* schema",
     "workers": "workers.*",
@@ -83,10 +83,10 @@ def test_imports_have_no_circles():
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
-def test_one_module_imports_dali():
+def test_one_folder_imports_dali():
     for name, path in modules().items():
         if re.search(r"^\s*(import|from) nvidia", path.read_text(), re.MULTILINE):
-            assert name == "_dali", name
+            assert name.partition(".")[0] == "_dali", name
 
 
 def test_exports_are_sorted_and_there():

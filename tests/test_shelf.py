@@ -56,7 +56,7 @@ def made(monkeypatch):
         return noting
 
     monkeypatch.setattr(_dali, "pipeline", noted("pipelines", _dali.pipeline))
-    monkeypatch.setattr(_dali, "_context", noted("contexts", _dali._context))
+    monkeypatch.setattr(_dali.session, "_context", noted("contexts", _dali.session._context))
     return found
 
 

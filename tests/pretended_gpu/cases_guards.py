@@ -31,11 +31,11 @@ def without_the_wait(monkeypatch):
 
     @contextmanager
     def not_waited_for(stream):
-        _dali._open_session.stream = stream
+        _dali.session._open_session.stream = stream
         yield
-        _dali._open_session.stream = None
+        _dali.session._open_session.stream = None
 
-    monkeypatch.setattr(_dali, "_waited_for", not_waited_for)
+    monkeypatch.setattr(_dali.session, "_waited_for", not_waited_for)
 
 
 @pytest.mark.hazards_expected
@@ -65,7 +65,7 @@ def test_without_the_wait_a_readers_rows_are_read_early(tmp_path, without_the_wa
 @pytest.mark.hazards_expected
 def test_without_its_guard_a_session_on_the_cpu_touches_gpu_0(tmp_path, monkeypatch):
     np.save(tmp_path / "0.npy", np.zeros(3))
-    monkeypatch.setattr(_dali, "_without_gpu", nullcontext)
+    monkeypatch.setattr(_dali.session, "_without_gpu", nullcontext)
     monkeypatch.setattr(MACHINE, "allowed", set())
     in_a_new_thread(lambda: list(td.DataLoader(td.readers.Numpy(file_root=str(tmp_path)), 1, device="cpu")))
     assert kinds_of_hazards() == {"foreign-device"}
