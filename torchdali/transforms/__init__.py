@@ -39,15 +39,9 @@ from .resize import RandomResizedCrop, Resize
 from .sharpness import RandomAdjustSharpness
 from .sound import SoundStep
 from .spectrogram import MFCC, FrequencyMasking, MelSpectrogram, Spectrogram, TimeMasking, ToDecibels
-from .timm import (
-    TimmAugMix,
-    TimmAutoAugment,
-    TimmRandAugment,
-    augment_and_mix_transform,
-    auto_augment_transform,
-    rand_augment_transform,
-)
+from .timm import TimmAugMix, TimmAutoAugment, TimmRandAugment
 from .timm_erasing import TimmRandomErasing
+from .timm_notation import augment_and_mix_transform, auto_augment_transform, rand_augment_transform
 from .values import Normalize, ToDtype
 from .views import Views
 from .volume import CenterCrop3d, RandomCrop3d, RandomDepthFlip

@@ -10,7 +10,7 @@ from ..base import Transform
 from ..erasing import RandomErasing
 from ..geometry import CenterCrop, RandomHorizontalFlip
 from ..resize import RandomResizedCrop, Resize
-from ..timm import rand_augment_transform
+from ..timm_notation import rand_augment_transform
 from ..values import Normalize
 from .recipe import MEAN, STD, Steps
 

@@ -17,8 +17,8 @@ from ..erasing import RandomErasing
 from ..geometry import CenterCrop, RandomHorizontalFlip, RandomVerticalFlip
 from ..random_resize import ResizeKeepRatio
 from ..resize import RandomResizedCrop, Resize
-from ..timm import timm_transform
 from ..timm_erasing import TimmRandomErasing
+from ..timm_notation import timm_transform
 from ..values import Normalize
 from .recipe import MEAN, STD, Steps
 
