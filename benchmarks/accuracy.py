@@ -34,6 +34,8 @@ import detection  # noqa: E402
 import image_classification as classification  # noqa: E402
 import segmentation  # noqa: E402
 
+import torchdali as td  # noqa: E402
+
 CPU = torch.device("cpu")
 Batches = Iterable[tuple[Any, ...]]
 
@@ -46,11 +48,15 @@ def torchs(dataset: Any, batch_size: int, seed: int, collate: Any = None) -> Bat
     )  # fmt: skip
 
 
-def train(net: nn.Module, batches: Batches, epochs: int, lr: float, loss_of: Callable[..., torch.Tensor]) -> None:
-    """Train by AdamW with a cosine schedule."""
+def train(
+    net: nn.Module, batches: Batches, epochs: int, lr: float, loss_of: Callable[..., torch.Tensor], warm: bool = False
+) -> None:
+    """Train by AdamW with a cosine schedule, perhaps with a tenth of the steps to warm up."""
     optimizer = torch.optim.AdamW(net.parameters(), lr, weight_decay=1e-4)
     steps = epochs * len(batches)  # type: ignore[arg-type]
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    schedule: Any = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    if warm:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps, pct_start=0.1)
     for _ in range(epochs):
         net.train()
         for batch in batches:
@@ -118,35 +124,29 @@ def of_detection(root: Path, ours: bool, seed: int) -> float:
     """COCO's average precision, in percent."""
     folder = root / "shapes" / "train"
     config = detection.DataConfig(str(root / "shapes"), 8, sizes=(56, 64, 72), max_size=100)
-    batches, val = (detection.make_loader(split, config, seed, 1, CPU) for split in ("train", "val"))
-    if not ours:
-        steps = [
-            v2.ToImage(), v2.RandomPhotometricDistort(),
-            v2.RandomZoomOut(fill={tv_tensors.Image: (123, 117, 104), "others": 0}), v2.RandomIoUCrop(),
-            v2.RandomHorizontalFlip(), v2.RandomShortestSize([56, 64, 72], max_size=100),
-            v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True),
-        ]  # fmt: skip
-        plain = datasets.CocoDetection(folder / "images", folder / "instances.json", transforms=v2.Compose(steps))
-        wrapped = datasets.wrap_dataset_for_transforms_v2(plain, target_keys=("boxes", "labels", "image_id"))
-        batches = torchs(Filled(wrapped), 8, seed, lambda samples: tuple(zip(*samples, strict=True)))
+    recipe, val = (detection.make_loader(split, config, seed, 1, CPU) for split in ("train", "val"))
+    steps = [
+        v2.ToImage(), v2.RandomPhotometricDistort(),
+        v2.RandomZoomOut(fill={tv_tensors.Image: (123, 117, 104), "others": 0}), v2.RandomIoUCrop(),
+        v2.RandomHorizontalFlip(), v2.RandomShortestSize([56, 64, 72], max_size=100),
+        v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True),
+    ]  # fmt: skip
+    plain = datasets.CocoDetection(folder / "images", folder / "instances.json", transforms=v2.Compose(steps))
+    wrapped = datasets.wrap_dataset_for_transforms_v2(plain, target_keys=("boxes", "labels", "image_id"))
+    # torchvision's samples without objects have no boxes at all, which v2's transforms refuse: neither loader has them.
+    filled = [i for i, image in enumerate(plain.ids) if plain.coco.getAnnIds(image)]
+    if ours:
+        batches: Batches = td.DataLoader(
+            torch.utils.data.Subset(recipe.dataset, filled), 8, shuffle=True, drop_last=True, seed=seed,
+            transform=recipe.transform, output="list", device=CPU,
+        )  # fmt: skip
+    else:
+        subset = torch.utils.data.Subset(wrapped, filled)
+        batches = torchs(subset, 8, seed, lambda samples: tuple(zip(*samples, strict=True)))
     model = detection.ModelConfig("small_fcos", 64, 100)
     net = detection.make_model(model, 4)
-    train(net, batches, 4, 0.004, lambda x, y: sum(net(list(x), list(y)).values()))
+    train(net, batches, 16, 0.002, lambda x, y: sum(net(list(x), list(y)).values()), warm=True)
     return 100 * detection.evaluate(net, val, str(root / "shapes" / "val" / "instances.json"))
-
-
-class Filled:
-    """torchvision's dataset, whose samples without objects have no boxes at all, which v2's transforms refuse."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self.rows = [i for i, image in enumerate(dataset.ids) if dataset.coco.getAnnIds(image)]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int) -> Any:
-        return self.dataset[self.rows[i]]
 
 
 TASKS = {"classification": of_classification, "segmentation": of_segmentation, "detection": of_detection}
@@ -167,6 +167,9 @@ def main() -> None:
             for ours, scores in found.items():
                 torch.manual_seed(seed)
                 scores.append(TASKS[task](options.data, ours, seed))
+                print(
+                    f"{task}, seed {seed}, {'torchdali' if ours else 'torchvision'}: {scores[-1]:.2f}", file=sys.stderr
+                )
         means = {ours: statistics.mean(scores) for ours, scores in found.items()}
         spread = {ours: statistics.stdev(scores) for ours, scores in found.items()}
         error = math.sqrt(sum(value**2 / options.seeds for value in spread.values()))

@@ -13,6 +13,7 @@ the CPU time of all processes per batch, and the time that a batch takes.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 import warnings
@@ -131,7 +132,8 @@ def main() -> None:
                 batches = torchvisions(arrays, theirs) if peer else torchdalis(arrays, ours)
                 found[peer].append(measure(batches, args.seconds))
                 batches.close()
-        ratios = [a[0] / b[0] for a, b in zip(found[1], found[0], strict=True)]
+        # A short round may end within one tick of the clock of CPU time.
+        ratios = [a[0] / b[0] if b[0] else math.nan for a, b in zip(found[1], found[0], strict=True)]
         cells = [[one[k] for one in peer] for k in range(2) for peer in (found[1], found[0])]
         print("| " + " | ".join([name, *map(cell, [*cells[:2], ratios, *cells[2:]])]) + " |", flush=True)
 

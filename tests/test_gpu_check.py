@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import signal
 import subprocess
@@ -39,7 +40,8 @@ def test_a_term_prints_what_there_is(tmp_path):
 
 def test_bash_serves_and_steps_that_found_no_time_have_not_passed(tmp_path):
     command = ["bash", SCRIPT, "--rehearse", "--limit", "0", "--steps", "first,sweeps", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    own = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # where bash finds python3
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=own)
     assert done.returncode == 1 and done.stdout.count("not run, since the time of all steps is over") == 2
     wrong = subprocess.run([sys.executable, SCRIPT, "--steps", "fast"], capture_output=True, text=True, timeout=120)
     assert wrong.returncode == 2 and "there is no step fast" in wrong.stderr

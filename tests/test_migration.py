@@ -304,6 +304,21 @@ def test_batches_of_a_sampler(folder: Path) -> None:
     assert all(max(lengths[i] for i in batch["index"].tolist()) * len(batch["index"]) <= 10 for batch in batches)
 
 
+@pytest.mark.processes
+@row("an `InfiniteDataLoader` or `MultiEpochsDataLoader` that keeps its workers (YOLO, timm)")
+def test_workers_are_kept() -> None:
+    class Pids(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            return os.getpid()
+
+    with make(Pids(), 4, num_workers=1, persistent_workers=True, output="tuple") as loader:
+        (first,), (second,) = list(loader), list(loader)
+    assert first.unique().tolist() == second.unique().tolist() != [os.getpid()]
+
+
 @row("`DistributedSampler(dataset)`, `sampler.set_epoch(epoch)`")
 def test_ranks(folder: Path) -> None:
     with pytest.raises(TypeError, match="leave it out and write shuffle=True or False"):

@@ -62,7 +62,9 @@ class Forming:
             return rand.named(Key.BATCH, name)
 
         if self.collate is None:
-            own = {name: collate_registered(fields[name]) for name in self.objects if name in fields}
+            own = {
+                name: collate_registered(fields[name]) for name in self.objects if isinstance(fields.get(name), list)
+            }
             batch = self.form(fields | own)
         else:
             samples = samples_of(fields, self.rebuild, self.objects)

@@ -24,10 +24,16 @@ import torch
 
 from .errors import let_through
 
-_KINDS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _MOST = 2000  # values that are looked at
 _FIRST = 64  # parts of a list or dict that are looked at
 _CLOSED = (str, bytes, bytearray, int, float, complex, np.ndarray, np.generic, torch.Tensor, type, ModuleType)
+
+
+@functools.cache
+def _kinds() -> tuple[type, ...]:
+    """Give the types of generators; numpy imports its own at their first use."""
+    return random.Random, np.random.Generator, np.random.RandomState, torch.Generator
+
 
 _PLAIN = (list.__getitem__, tuple.__getitem__, dict.__getitem__)
 
@@ -118,7 +124,7 @@ class HeldGenerators:
 
 def is_generator(value: Any) -> bool:
     """Whether a value is a generator of Python, numpy or torch that has a state, and is not a global one."""
-    return _is_a(value, _KINDS) and not _is_global(value)
+    return _is_a(value, _kinds()) and not _is_global(value)
 
 
 def known_values(function: Any) -> Iterator[tuple[str, Any]]:
@@ -156,9 +162,9 @@ def _places(owner: Any) -> Iterator[Place]:
     while (waiting or methods) and len(seen) < _MOST:
         place, names = (waiting or methods).popleft()
         value, way = place.container[place.key], place.way
-        if _is_a(value, _KINDS):
+        if _is_a(value, _kinds()):
             yield place
-        if value is None or _is_a(value, (*_CLOSED, *_KINDS)) or id(value) in seen:
+        if value is None or _is_a(value, (*_CLOSED, *_kinds())) or id(value) in seen:
             continue
         seen.add(id(value))
         if _is_a(value, (FunctionType, MethodType, functools.partial)):
@@ -197,7 +203,7 @@ def _parts(value: Any) -> Iterator[Any]:
     else:
         yield attributes
     for cls in type(value).__mro__:
-        held = {name: one for name, one in vars(cls).items() if _is_a(one, _KINDS)}
+        held = {name: one for name, one in vars(cls).items() if _is_a(one, _kinds())}
         if held:
             yield held
 
