@@ -154,26 +154,43 @@ PEERS = {
 """What the bars are called, by the names in the table; those that it lacks have no bar."""
 
 
-def rates() -> dict[str, float]:
-    """The medians of benchmarks/README.md, images per second, by peer."""
+def ratios() -> dict[str, list[float]]:
+    """The rates of benchmarks/README.md as multiples of the pipeline's in the same round: lowest, median, highest.
+
+    Those of the work in C alone stand under "limit".
+    """
     text = (ROOT / "benchmarks" / "README.md").read_text()
-    table = text[text.index("## Results of `compare.py`") :].partition("\n\n|")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| ([\w-]+)(?: \(.*?\))? \| (\d+) \|", table, re.MULTILINE)
-    return {name: float(rate) for name, rate in rows if name in PEERS}
+    part = text[text.index("## Results of `compare.py`") :].partition("\n\n|")[2]
+    rows = re.findall(r"^\| ([\w-]+)(?: \(.*?\))? \| \d+ \| ([\d., ]+) \|", part.partition("\n\n")[0], re.MULTILINE)
+    limit = re.search(r"The work in C alone, without any loader, reaches \d+ \(([\d., ]+);", part)
+    assert limit is not None
+    rows = [*((name, found) for name, found in rows if name in PEERS), ("limit", limit[1])]
+    return {name: [float(number) for number in found.split(", ")] for name, found in rows}
 
 
 def speed() -> None:
-    """Bars of images per second."""
-    found = rates()
-    picture = Picture(510, 76 + 38 * len(found), "Images per second on two CPU cores")
-    picture.text(0, 18, "images per second on two CPU cores", kind="bold")
-    picture.text(0, 38, "decode, crop, resize, flip, normalise", kind="small")
-    left, wide = 166, 282
-    for row, (name, rate) in enumerate(sorted(found.items(), key=lambda item: -item[1])):
-        y, length = 56 + 38 * row, wide * rate / max(found.values())
-        picture.text(0, y + 20, PEERS[name], kind="bold" if name == "torchdali" else "")
-        picture.box(left, y, length, 28, HUES[0] if name == "torchdali" else "")
-        picture.text(left + length + 8, y + 20, f"{rate:,.0f}")
+    """Bars of rates, with the lowest and the highest round, and the limit that the work in C sets."""
+    found = ratios()
+    limit = found.pop("limit")
+    picture = Picture(510, 104 + 38 * len(found), "Speed on two CPU cores, as a multiple of DALI's pipeline mode")
+    picture.text(0, 18, "speed on two CPU cores; DALI's pipeline mode is 1", kind="bold")
+    picture.text(0, 38, "decode, crop, resize, flip, normalise; lines: lowest and highest round", kind="small")
+    left, scale = 166, 310 / limit[1]
+    rows = sorted(found.items(), key=lambda item: -item[1][len(item[1]) // 2])
+    for row, (name, numbers) in enumerate(rows):
+        y, middle, ours = 56 + 38 * row, numbers[len(numbers) // 2], name == "torchdali"
+        picture.text(0, y + 20, PEERS[name], kind="bold" if ours else "")
+        picture.box(left, y, middle * scale, 28, HUES[0] if ours else "")
+        low, high = left + numbers[0] * scale, left + numbers[-1] * scale
+        if high > low:
+            picture.line(low, y + 14, high, y + 14)
+            for end in (low, high):
+                picture.line(end, y + 9, end, y + 19)
+        picture.text(max(high, left + middle * scale) + 8, y + 20, f"{middle:.2f}" if high > low else "1")
+    bottom = 56 + 38 * len(rows)
+    x = left + limit[1] * scale
+    picture.line(x, 50, x, bottom + 8, "line dashed")
+    picture.text(x + 4, bottom + 28, f"the work in C alone, without a loader: {limit[1]:.2f}", "end", "small")
     picture.save("speed")
 
 

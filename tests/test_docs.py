@@ -226,7 +226,7 @@ def test_pictures_are_those_of_the_script(tmp_path: Path) -> None:
     names["main"]()
     for picture in sorted((ROOT / "docs" / "assets").glob("*.svg")):
         assert picture.read_text() == (tmp_path / picture.name).read_text(), picture.name
-    assert {"torchdali", "dali-pipeline", "ndd-eager"} < set(names["rates"]())
+    assert {"torchdali", "dali-pipeline", "ndd-eager"} < set(names["ratios"]())
 
 
 # The site
