@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.errors import displaced
 
 from .patience import PATIENCE, wait_until
 from .signals_job import SIGNALS, make_loader
@@ -289,3 +290,22 @@ def test_a_handlers_exception_while_workers_start(warned):
         with pytest.raises(WarnedError):
             next(iter(loader))
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+
+
+def test_an_interrupt_that_a_lock_of_pythons_displaced():
+    """A condition whose lock an interrupt took away ends its block with another error; the interrupt is what counts."""
+    waiting = threading.Condition()
+
+    def interrupted():
+        with waiting:
+            waiting.release()
+            raise KeyboardInterrupt("here")
+
+    with pytest.raises(RuntimeError) as caught:
+        interrupted()
+    found = displaced(caught.value)
+    assert isinstance(found, KeyboardInterrupt) and found.args == ("here",)
+    for error in (RuntimeError("of a user"), ValueError()):
+        with pytest.raises(type(error)) as own:
+            raise error
+        assert displaced(own.value) is None

@@ -305,6 +305,23 @@ def interruption(error: BaseException) -> BaseException | None:
     return None
 
 
+def displaced(error: Exception) -> BaseException | None:
+    """Find the interrupt in whose place a lock of Python's raised an error; None: it is no such error.
+
+    An interrupt that comes while a thread waits, or starts another one, may leave `threading.Condition` without its
+    lock, and its block then ends with "release unlocked lock".
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if not isinstance(error, RuntimeError) or trace is None or trace.tb_frame.f_globals is not vars(threading):
+        return None
+    found = error.__context__
+    while found is not None and isinstance(found, Exception):
+        found = found.__context__
+    return found
+
+
 def _code(handler: Any) -> CodeType | None:
     """Find the code of a signal handler: a function, a method, a partial or a callable object."""
     while isinstance(handler, functools.partial):

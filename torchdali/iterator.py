@@ -15,7 +15,7 @@ from .batch import BadSample, Collated, map_leaves
 from .clock import COPY, FORM, START, STEP, WAIT, Clock, Recorder, count, give_back, switch, take_over
 from .engine.run import Run
 from .engine.work import Work
-from .errors import TooManyBadSamplesError, forget_frames, interruption, let_through
+from .errors import TooManyBadSamplesError, displaced, forget_frames, interruption, let_through
 from .forming import Forming
 from .order import Step
 from .state import Position
@@ -148,6 +148,9 @@ class LoaderIterator:
         try:
             return self._next()
         except Exception as error:
+            interrupt = displaced(error)
+            if interrupt is not None:
+                raise interrupt from None
             # An error that the caller keeps must not keep this iterator, and so the threads: neither by the frames in
             # its traceback, nor by those that called them.
             forget_frames(error)
