@@ -309,3 +309,30 @@ def test_an_interrupt_that_a_lock_of_pythons_displaced():
         with pytest.raises(type(error)) as own:
             raise error
         assert displaced(own.value) is None
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_interrupt_while_a_batch_is_handed_over(moved):
+    """The next batch is the one of the place that the loader's state names, whether the loader had moved or not."""
+    loader = td.DataLoader(td.InMemoryDataset(x=range(16)), 4, shuffle=True, device="cpu")
+    clean = [x.tolist() for (x,) in loader]
+    loader.set_epoch(0)
+    progress = loader._place.progress
+    move, calls = progress.move, []
+
+    def interrupted(number, position):
+        calls.append(position)
+        if len(calls) == 2:
+            if moved:
+                move(number, position)
+            raise KeyboardInterrupt
+        move(number, position)
+
+    progress.move = interrupted
+    iterator = iter(loader)
+    assert next(iterator)[0].tolist() == clean[0]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    place = loader.state_dict()["samples_seen"]
+    assert place == (8 if moved else 4)
+    assert [x.tolist() for (x,) in iterator] == clean[place // 4 :]

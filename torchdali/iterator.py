@@ -75,6 +75,7 @@ class OpenPass:
         run: makes its batches.
         start: where it begins.
         move: tells the loader where the stream stands.
+        stands: gives where the loader stands by this pass; None: another one, or a loaded state, counts.
         go_back: begins the next pass at a place.
         loaded: gives the place of a state that was loaded after the pass began; None: there is none.
         form: makes what the user gets of a batch's fields.
@@ -91,6 +92,7 @@ class OpenPass:
     run: Run | Nothing | Undescribed
     start: Position
     move: Callable[[Position], None]
+    stands: Callable[[], Position | None]
     loaded: Callable[[], Position | None]
     go_back: Callable[[Position], None]
     form: Forming
@@ -126,6 +128,7 @@ class LoaderIterator:
         self._ahead: Any = None  # the work after the last one, or what came instead
         self._position = Position()
         self._again: Position | None = None  # where the pass begins again
+        self._handing: tuple[Position, Position] | None = None  # from where to where the batch at hand moves the pass
         self._bad: dict[int, BadSample] = {}  # that this pass has met
         self._finalizer: weakref.finalize[..., Any] | None = None  # closes the run
         self._pid = os.getpid()
@@ -148,15 +151,12 @@ class LoaderIterator:
         try:
             return self._next()
         except Exception as error:
-            interrupt = displaced(error)
-            if interrupt is not None:
-                raise interrupt from None
             # An error that the caller keeps must not keep this iterator, and so the threads: neither by the frames in
             # its traceback, nor by those that called them.
             forget_frames(error)
             while error.__traceback__ and error.__traceback__.tb_frame.f_globals is globals():
                 error.__traceback__ = error.__traceback__.tb_next
-            caught = error
+            caught = displaced(error) or error
         finally:
             give_back(before, STEP)
         del self
@@ -182,8 +182,11 @@ class LoaderIterator:
                 self._end()
                 raise StopIteration
             self._close()  # what was made ahead belongs to the old place
-            self._pass = self._ahead = self._again = None
+            self._pass = self._ahead = self._again = self._handing = None
         opened = self._opened()
+        if self._handing is not None:  # an interrupt came while a batch was handed over: had the loader moved on?
+            before, end = self._handing
+            self._position, self._handing = end if opened.stands() is end else before, None
         try:
             work = self._take(opened)
             if work.step.counts is None and work.step.start.samples_seen != self._position.samples_seen:
@@ -228,8 +231,10 @@ class LoaderIterator:
             if interruption(error) is None:
                 self._position = end  # the next batch is the one after it
             raise
+        self._handing = self._position, end
         self._position = end
         opened.move(end)
+        self._handing = None
         self._count(work)
         if self._told is not None:
             last, step = work.step.last or isinstance(self._ahead, StopIteration), work.step

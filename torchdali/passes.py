@@ -249,6 +249,7 @@ class Passes:
                 run=run,
                 start=start,
                 move=partial(progress.move, number),
+                stands=partial(progress.stands, number),
                 loaded=partial(progress.loaded, number),
                 go_back=progress.load,
                 form=self.forming(shard, self.objects if isinstance(run, Run) else []),

@@ -166,6 +166,10 @@ class Progress:
         """The position at which an open pass has to go on, since it was loaded after the pass began; else None."""
         return self._loaded if number == self._pass else None
 
+    def stands(self, number: int) -> Position | None:
+        """The position to which a pass has moved; None where another one, or what was loaded or set, counts."""
+        return self._live if number == self._pass and self._loaded is None else None
+
     @property
     def upcoming(self) -> Position:
         """The position where `begin` would start."""
