@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import torchdali as td
-from torchdali.native.build import BUILT, compiler
+from torchdali.native.build import BUILT, SOURCES, compiler
 from torchdali.testing import make_image_folder
 
 ROOT = Path(__file__).parent.parent
@@ -130,7 +130,8 @@ def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         tags = re.findall(r"^Tag: (.+)$", archive.read(f"torchdali-{td.__version__}.dist-info/WHEEL").decode(), re.M)
     code = {str(path.relative_to(ROOT)) for path in PACKAGE}
-    assert code | {"torchdali/py.typed", "torchdali/native/images.c"} <= names
+    kernels = {str(path.relative_to(ROOT)) for path in SOURCES}
+    assert code | kernels | {"torchdali/py.typed"} <= names
     assert {name.split("/")[0] for name in names} == {"torchdali", f"torchdali-{td.__version__}.dist-info"}
     assert (f"torchdali/native/{BUILT}" in names) == (compiler() is not None)
 

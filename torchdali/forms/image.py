@@ -230,35 +230,43 @@ def _numbers(fill: Any) -> list[float]:
 
 def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> torch.Tensor:
     height, width = int(size[0]), int(size[1])
-    channels, rows, columns = image.shape[-3:]
+    rows, columns = image.shape[-2:]
     if (height, width) == (rows, columns):
         return image
     mode = move.interpolation
-    resized: torch.Tensor
-    native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and native_uint8()
-    if native and image.ndim == 3 and not image.is_cuda:
-        # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
-        if image.stride(0) == 1:
-            row, column = image.stride()[1:]
-            whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
-        else:
-            whole = image[None]
-        resized = torch.nn.functional.interpolate(
-            whole, (height, width), mode=mode, align_corners=False, antialias=bool(move.antialias)
-        )[0]
-    else:
-        from torchvision.transforms import InterpolationMode
+    if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and image.device.type == "cpu" and image.numel():
+        return _resize_uint8(image, height, width, move)
+    from torchvision.transforms import InterpolationMode
 
-        resized = functional().resize_image(
-            image, [height, width], interpolation=InterpolationMode(mode), antialias=move.antialias
-        )
+    resized: torch.Tensor = functional().resize_image(
+        image, [height, width], interpolation=InterpolationMode(mode), antialias=move.antialias
+    )
     return resized
 
 
-@functools.cache
-def native_uint8() -> bool:
-    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+def _resize_uint8(image: torch.Tensor, height: int, width: int, move: Resize) -> torch.Tensor:
+    """Resize an image or a video of uint8 by torch's own kernels for uint8, whose bits are the same on all CPUs.
+
+    So does torchvision, after 15 us of Python, on those CPUs that its version has in its list, and goes through float32
+    on others, where the numbers differ by one here and there.
+    """
+    *frames, channels, rows, columns = image.shape
+    if width == 1:
+        # torch takes a column of planar or of grey pixels for one whose channels are last, and mixes the pixels up.
+        colors = max(channels, 2)
+        image = image.new_empty((*frames, rows, columns, colors)).movedim(-1, -3).copy_(image)
+    if frames:
+        whole = image.reshape(-1, *image.shape[-3:])
+    elif image.stride(0) == 1:
+        row, column = image.stride()[1:]  # the first stride of all tells torch's kernel to keep the layout
+        whole = image.as_strided((1, *image.shape), (rows * row, 1, row, column))
+    else:
+        whole = image[None]
+    resized = torch.nn.functional.interpolate(
+        whole, (height, width), mode=move.interpolation, align_corners=False, antialias=bool(move.antialias)
+    )
+    resized = resized.reshape(*frames, *resized.shape[1:]) if frames else resized[0]
+    return resized[..., :channels, :, :] if width == 1 else resized
 
 
 def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:
