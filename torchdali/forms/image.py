@@ -230,12 +230,20 @@ def _numbers(fill: Any) -> list[float]:
 
 def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> torch.Tensor:
     height, width = int(size[0]), int(size[1])
-    rows, columns = image.shape[-2:]
+    channels, rows, columns = image.shape[-3:]
     if (height, width) == (rows, columns):
         return image
+    if width == 1:
+        # torch takes a column of planar or of grey pixels for one whose channels are last, and mixes the pixels up.
+        twice = image.new_empty((*image.shape[:-3], rows, columns, max(channels, 2))).movedim(-1, -3)
+        return _resize_by_torch(twice.copy_(image), move, height, width)[..., :channels, :, :]
+    return _resize_by_torch(image, move, height, width)
+
+
+def _resize_by_torch(image: torch.Tensor, move: Resize, height: int, width: int) -> torch.Tensor:
     mode = move.interpolation
     if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and image.device.type == "cpu" and image.numel():
-        return _resize_uint8(image, height, width, move)
+        return _resize_uint8(image, move, height, width)
     from torchvision.transforms import InterpolationMode
 
     resized: torch.Tensor = functional().resize_image(
@@ -244,29 +252,24 @@ def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> to
     return resized
 
 
-def _resize_uint8(image: torch.Tensor, height: int, width: int, move: Resize) -> torch.Tensor:
+def _resize_uint8(image: torch.Tensor, move: Resize, height: int, width: int) -> torch.Tensor:
     """Resize an image or a video of uint8 by torch's own kernels for uint8, whose bits are the same on all CPUs.
 
-    So does torchvision, after 15 us of Python, on those CPUs that its version has in its list, and goes through float32
-    on others, where the numbers differ by one here and there.
+    torchvision does so too, after 15 us of Python, on the CPUs that its version knows.  On others it goes through
+    float32, whose results differ by one here and there.
     """
     *frames, channels, rows, columns = image.shape
-    if width == 1:
-        # torch takes a column of planar or of grey pixels for one whose channels are last, and mixes the pixels up.
-        colors = max(channels, 2)
-        image = image.new_empty((*frames, rows, columns, colors)).movedim(-1, -3).copy_(image)
     if frames:
-        whole = image.reshape(-1, *image.shape[-3:])
+        whole = image.reshape(-1, channels, rows, columns)
     elif image.stride(0) == 1:
         row, column = image.stride()[1:]  # the first stride of all tells torch's kernel to keep the layout
-        whole = image.as_strided((1, *image.shape), (rows * row, 1, row, column))
+        whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
     else:
         whole = image[None]
     resized = torch.nn.functional.interpolate(
         whole, (height, width), mode=move.interpolation, align_corners=False, antialias=bool(move.antialias)
     )
-    resized = resized.reshape(*frames, *resized.shape[1:]) if frames else resized[0]
-    return resized[..., :channels, :, :] if width == 1 else resized
+    return resized.reshape(*frames, channels, height, width) if frames else resized[0]
 
 
 def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:
