@@ -6,7 +6,9 @@ import ast
 import importlib.metadata
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -44,7 +46,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wheel_of(built: Path) -> Path:
     """The wheel that pip chooses on this machine."""
-    (wheel,) = built.glob("*manylinux*.whl" if compiler() is not None else "*-none-any.whl")
+    (wheel,) = built.glob(f"*manylinux*_{platform.machine()}.whl" if compiler() is not None else "*-none-any.whl")
     return wheel
 
 
@@ -143,6 +145,16 @@ def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
     if compiler() is not None:
         found = [re.fullmatch(r"py3-none-manylinux_2_(\d+)_\w+|py3-none-manylinux2014_\w+", tag) for tag in tags]
         assert all(found) and max(int(one[1]) for one in found if one is not None and one[1]) <= 28
+    # Of each machine whose compiler is here, one, and the library is that machine's: byte 18 of its header says it.
+    codes = {"x86_64": 62, "aarch64": 183}
+    for machine, code in codes.items():
+        found = list(built.glob(f"*manylinux*_{machine}.whl"))
+        here = shutil.which(f"{machine}-linux-gnu-gcc") or (machine == platform.machine() and compiler())
+        assert len(found) == bool(here)
+        for wheel in found:
+            with zipfile.ZipFile(wheel) as archive:
+                assert names <= set(archive.namelist())
+                assert archive.read(f"torchdali/native/{BUILT}")[18] == code
     (plain,) = built.glob("*-none-any.whl")
     with zipfile.ZipFile(plain) as archive:
         assert names - set(archive.namelist()) <= {f"torchdali/native/{BUILT}"}
