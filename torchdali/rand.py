@@ -10,20 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-_word = partial(np.array, dtype=np.uint64)  # 0-d arrays: numpy takes twice as long for a scalar of its own
+Words = NDArray[np.uint64]
+Shape = int | Sequence[int]
+
+
+def _word(number: int) -> Words:
+    """Make a 0-d array: numpy takes twice as long for a scalar of its own."""
+    return np.array(number, np.uint64)
+
+
 _GAMMA = _word(0x9E3779B97F4A7C15)
 _M1, _M2 = _word(0xBF58476D1CE4E5B9), _word(0x94D049BB133111EB)
 _S1, _S2, _S3, _S_UNIT = _word(30), _word(27), _word(31), _word(11)
-
-Words = NDArray[np.uint64]
-Shape = int | Sequence[int]
 
 
 class Key(IntEnum):

@@ -12,6 +12,6 @@ from .streams import lease_stream, on_device, stay_on_device
 
 __all__ = [
     "OLDEST", "DynamicOps", "Ops", "Output", "Session", "TracedOps", "UnseenError", "as_batch", "check_process",
-    "default_rng", "dynamic", "external_source", "joined", "lease_stream", "on_device", "pipeline", "pipeline_mode", "shapes",
-    "stay_on_device", "tfrecord_feature", "torch_dtype",
+    "default_rng", "dynamic", "external_source", "joined", "lease_stream", "on_device", "pipeline", "pipeline_mode",
+    "shapes", "stay_on_device", "tfrecord_feature", "torch_dtype",
 ]  # fmt: skip

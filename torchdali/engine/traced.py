@@ -189,9 +189,7 @@ class Traced:
             program(ops, self._eager.inputs(probe), probe, note)
         return self._traced(probe, form, arguments, ops.seen)
 
-    def _traced(
-        self, probe: Work, form: Form, arguments: list[Argument], seen: Sequence[torch.dtype | int]
-    ) -> Trace:
+    def _traced(self, probe: Work, form: Form, arguments: list[Argument], seen: Sequence[torch.dtype | int]) -> Trace:
         """Build the pipeline.
 
         Raises:
