@@ -103,11 +103,17 @@ class Watch:
         self._call, self._ended = _Call(), threading.Event()
         self.close = weakref.finalize(self, self._ended.set)
         self.close.atexit = False
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=_watch, args=(self._call, self._ended, seconds, reason), name=f"{OURS}-watch", daemon=True
         )
         with suppress(RuntimeError):  # the system gives no thread: the call goes on unwatched
-            thread.start()
+            self._thread.start()
+
+    def join(self) -> None:
+        """End the thread, and wait for that."""
+        self.close()
+        with suppress(RuntimeError):  # there is none
+            self._thread.join()
 
     def __enter__(self) -> None:
         self._call.thread = threading.current_thread()
@@ -147,7 +153,7 @@ def watching(words: str) -> Iterator[None]:
         with watch:
             yield
     finally:
-        watch.close()
+        watch.join()
 
 
 _making = threading.local()
