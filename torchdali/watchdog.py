@@ -162,11 +162,12 @@ def watch_making(cls: type) -> None:
     @functools.wraps(init)
     def watched(self: Any, *args: Any, **kwargs: Any) -> None:
         if getattr(_making, "inside", False):  # of a subclass, or of a whole of which this is a part
-            return init(self, *args, **kwargs)
+            init(self, *args, **kwargs)
+            return
         _making.inside = True
         try:
             with watching(f"the making of {type(self).__name__}"):
-                return init(self, *args, **kwargs)
+                init(self, *args, **kwargs)
         finally:
             _making.inside = False
 
