@@ -84,6 +84,43 @@ def test_damaged_wav_files() -> None:
     np.testing.assert_array_equal(read_wav(piped)[0], read_wav(data)[0])
 
 
+@pytest.mark.parametrize("subtype", ["ULAW", "ALAW", "IMA_ADPCM", "MS_ADPCM"])
+def test_other_wav_files_are_soundfiles(subtype: str) -> None:
+    data = encoded(SOUND, 8000, "WAV", subtype)
+    expected, _ = soundfile.read(io.BytesIO(data.tobytes()), dtype="float32", always_2d=True)
+    np.testing.assert_array_equal(decode_audio(data), expected.T)
+    with pytest.raises(ValueError, match="the WAV file is cut off"):
+        decode_audio(data[:-10])
+
+
+@pytest.mark.parametrize("kind", ["AIFF", "AU", "RF64", "W64", "FLAC", "OGG", "CAF"])
+def test_sound_files_that_are_cut_off(kind: str) -> None:
+    """libsndfile gives the samples that are left of some."""
+    data = encoded(SOUND, 8000, kind, None)
+    assert decode_audio(data).shape == (2, 1000)
+    with pytest.raises(ValueError, match=r"cut off|that libsndfile can read was expected: [A-Z]"):
+        decode_audio(data[: len(data) * 2 // 3])
+
+
+def test_sound_of_no_samples() -> None:
+    empty = encoded(SOUND[:0]).tobytes()
+    for data in (empty, empty + b"LIST\4\0\0\0abcd"):
+        whole = np.frombuffer(data[:4] + (len(data) - 8).to_bytes(4, "little") + data[8:], np.uint8)
+        assert decode_audio(whole).shape == decode_audio(whole, 16000).shape == (2, 0)
+    piped = np.frombuffer(empty[:4] + bytes(4) + empty[8:] + bytes(8), np.uint8)  # of no known sizes
+    assert decode_audio(piped).shape == (2, 2)
+
+
+def test_impossible_rates_are_refused_before_a_filter_is_made() -> None:
+    data = encoded(SOUND)
+    for rate, words in ((0, "and 0 samples per second"), (2**32 - 3, "can't be resampled to 16000")):
+        data[24:28] = np.frombuffer(rate.to_bytes(4, "little"), np.uint8)
+        with pytest.raises(ValueError, match=words):
+            decode_audio(data, 16000)
+    with pytest.raises(ValueError, match="small common divisor 1: is the file's header damaged"):
+        resample(np.zeros((1, 10), np.float32), 44101, 16000)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_garbled_files_are_an_error_or_sound(data: st.DataObject) -> None:

@@ -166,6 +166,16 @@ def test_a_file_has_exactly_the_bytes_that_its_header_says(tmp_path: Path) -> No
             npy_header(str(path))
 
 
+def test_extents_are_integers_and_versions_are_dalis(tmp_path: Path) -> None:
+    whole = npy(np.zeros(1))
+    with pytest.raises(ValueError, match=r"got the shape \[True\]"):
+        read(whole.replace(b"(1,), }   ", b"(True,), }"))
+    path = tmp_path / "a.npy"
+    path.write_bytes(npy(np.zeros(1), (2, 0)))
+    with pytest.raises(ValueError, match=r"version 1\.0 was expected, got 2\.0: write torchdali\.NumpyDataset"):
+        npy_header(str(path))
+
+
 def test_any_header_is_an_array_or_one_error(tmp_path: Path) -> None:
     whole = npy(np.arange(6).reshape(2, 3))
     path = tmp_path / "a.npy"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         KindError,
         LoaderTimeoutError,
         OpenFilesError,
+        OutOfMemoryError,
         PadValueError,
         RankMismatchError,
         ReaderError,
@@ -83,6 +84,7 @@ __all__ = [
     "MixSampler",
     "NumpyDataset",
     "OpenFilesError",
+    "OutOfMemoryError",
     "Packed",
     "PadValueError",
     "Padded",
@@ -122,9 +124,9 @@ _MODULES = {
         "RecordIODataset TarDataset TFRecordDataset TokenWindows VideoClips Zip"
     ),
     "errors": (
-        "BadSampleError EngineError FieldTypeError KindError LoaderTimeoutError OpenFilesError PadValueError "
-        "RankMismatchError ReaderError SharedMemoryError StateMismatchError TooManyBadSamplesError "
-        "TorchDaliError TransformError WorkerDiedError WorkerTimeoutError"
+        "BadSampleError EngineError FieldTypeError KindError LoaderTimeoutError OpenFilesError "
+        "OutOfMemoryError PadValueError RankMismatchError ReaderError SharedMemoryError StateMismatchError "
+        "TooManyBadSamplesError TorchDaliError TransformError WorkerDiedError WorkerTimeoutError"
     ),
     "interop": "TorchvisionDataset from_torchvision",
     "loader": "DataLoader",

@@ -13,6 +13,7 @@
      |    +-- WorkerTimeoutError           a sample took longer than `timeout` in a worker
      +-- WorkerDiedError (RuntimeError)    a worker process exited, or was killed
      +-- SharedMemoryError (MemoryError)   there is too little shared memory for a worker's result
+     +-- OutOfMemoryError (MemoryError)    memory, or threads, ran out while a batch was made
      +-- OpenFilesError (OSError)          the process may open no more files
      +-- RankMismatchError (RuntimeError)  the ranks of one job do not read one stream
 
@@ -21,6 +22,7 @@ Invalid arguments raise plain `ValueError` and `TypeError`, as in torch.
 
 from __future__ import annotations
 
+import errno
 import functools
 import signal
 import threading
@@ -229,6 +231,29 @@ class SharedMemoryError(TorchDaliError, MemoryError):
             f"a worker's result needs {needed} of shared memory, and {available} are available: "
             "use fewer workers, a smaller prefetch_factor or batch_size, or smaller samples"
         )
+
+
+class OutOfMemoryError(TorchDaliError, MemoryError):
+    """Memory, or threads, ran out while a batch was made: no fault of a sample."""
+
+
+_OF_MEMORY = (
+    "bad_alloc", "allocate memory", "out of memory", "insufficient memory",
+    "can't start new thread", "resource temporarily unavailable",
+)  # fmt: skip
+
+
+def of_memory(error: BaseException | None) -> bool:
+    """Tell whether an error, or one of its causes, says that the system has no more memory or threads to give."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OF_MEMORY):  # DALI, torch
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _ending(exitcode: int | None) -> str:

@@ -59,7 +59,7 @@ def _damaged(data: Any, damage: Damage) -> Any:
     data = np.array(data)
     if damage.how == "cut":
         return data[: rng.integers(1, len(data))] if len(data) > 1 else data
-    if damage.how == "flipped":
+    if damage.how == "flipped" and len(data):
         for place in rng.integers(0, len(data), 3):
             data[place] ^= 1 << rng.integers(8)
     return data

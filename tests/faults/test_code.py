@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import random
 import signal
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -18,6 +20,7 @@ from torchdali import transforms as T
 from torchdali.testing import sample_digests
 
 from ..conftest import our_threads
+from ..launcher import start_code
 from ..patience import PATIENCE, wait_until
 from .trial import Trial, compare
 
@@ -91,6 +94,80 @@ def test_a_transform_that_always_raises_is_an_error_for_each_batch(
         next(iterator)
     assert errors == 6 and loader.bad_samples == []
     trial.note(f"a function always raises {error.__name__}", errors)
+
+
+class Short(td.ImageFolder):
+    """A sample of it needs more memory than there is."""
+
+    shortage, at = MemoryError(), -1
+
+    def read_columns(self, indices: Any, names: Any) -> Any:
+        if self.at in np.asarray(indices):
+            raise self.shortage
+        return super().read_columns(indices, names)
+
+
+@pytest.mark.parametrize("shortage", [MemoryError("one"), RuntimeError("std::bad_alloc"), OSError(12, "no memory")])
+@pytest.mark.parametrize("policy", ["raise", "skip", "substitute"])
+def test_a_shortage_of_memory_blames_no_sample(shortage: Any, policy: str, folder: Path, trial: Trial) -> None:
+    """Whatever the policy: the error names memory, the loader stands before the batch, the pass goes on after it."""
+    data = Short(folder, fields=("image", "index"))
+    loader = td.DataLoader(data, 4, shuffle=True, device="cpu", transform=TRANSFORM, on_bad_sample=policy)
+    order = [int(i) for step in loader.steps() for i in step.rows.indices]
+    data.shortage, data.at = shortage, order[5]
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(td.OutOfMemoryError, match=r"memory ran out .*No sample is blamed") as caught:
+        next(iterator)
+    assert caught.value.__cause__ is shortage and loader.bad_samples == []
+    assert loader.state_dict()["samples_seen"] == 4
+    got = [i for batch in iterator for i in batch[1].tolist()]
+    trial.note("memory is short while a batch is read", 1, compare(order[8:], got))
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_limit_of_memory_blames_no_sample(folder: Path, tmp_path: Path, trial: Trial) -> None:
+    """Each batch is whole, or its error names memory or threads."""
+    code = """
+        import json, resource, sys, warnings
+        from pathlib import Path
+        import torch
+        import torchdali as td
+        from torchdali.errors import of_memory
+
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        data = td.ImageFolder(sys.argv[1], fields=("image", "index"))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        found = {"whole": 0, "named": 0, "bad": 0, "others": []}
+        for number in range({many}):
+            for engine in ("eager", "pipeline"):
+                options = dict(device="cpu", engine=engine, num_threads=1, on_bad_sample="skip", timeout=60)
+                for _ in td.DataLoader(data, 16, transform=td.transforms.Resize((8, 8)), **options):
+                    pass
+                own = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+                resource.setrlimit(resource.RLIMIT_AS, (own + (20 + number * 23 % 160 << 20), hard))
+                loader = td.DataLoader(data, 16, transform=td.transforms.Resize((900, 900)), **options)
+                try:
+                    found["whole"] += next(iter(loader))[1].tolist() == list(range(16))
+                except Exception as error:
+                    if of_memory(error):
+                        found["named"] += 1
+                    else:
+                        found["others"].append(repr(error)[:200])
+                finally:
+                    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+                found["bad"] += len(loader.bad_samples)
+                loader.close()
+        print(json.dumps(found))
+    """
+    program = start_code(code.replace("{many}", str(trial.times(2, 20))), tmp_path, folder)
+    out, errors = program.communicate(300)
+    assert program.returncode == 0, errors
+    found = json.loads(out.splitlines()[-1])
+    many = found["whole"] + found["named"]
+    trial.note("a limit of memory", many, {"lost": found["bad"], "crashes": len(found["others"])}, found)
 
 
 # Ctrl-C

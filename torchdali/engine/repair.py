@@ -19,10 +19,12 @@ from ..errors import (
     BadSampleError,
     EngineError,
     FieldTypeError,
+    OutOfMemoryError,
     TorchDaliError,
     TransformError,
     first_line,
     let_through,
+    of_memory,
 )
 from ..formats.headers import readable
 from ..options import OnBadSample
@@ -116,10 +118,15 @@ class Repair:
         if _final(error, read=bool(work.read)) or made:
             raise error
         samples = work.samples
+        short = error if of_memory(error) else None
         found = {
             (index, key): self._diagnose(work, index, key)
             for index, key in {(int(i), int(k)) for i, k in zip(samples.indices, samples.keys, strict=True)}
         }
+        faults = [diagnosis.error for diagnosis in found.values() if diagnosis.error is not None]
+        short = short or next(filter(of_memory, faults), None)
+        if short is not None and faults:
+            raise _out_of_memory(short) from short
         if len(found) > 1 and all(diagnosis.stage == "transform" for diagnosis in found.values()):
             error.add_note(
                 f"torchdali: every sample of the batch fails in the transform ({samples.indices.tolist()[:8]}...)"
@@ -159,6 +166,8 @@ class Repair:
             raise
         except Exception as again:
             let_through(again)
+            if of_memory(again):
+                raise _out_of_memory(again) from again
             raise EngineError(
                 f"a batch failed, though each of its samples passes alone: {first_line(again)}"
             ) from again
@@ -205,6 +214,8 @@ class Repair:
             }
         except Exception as pillow:
             let_through(pillow)
+            if of_memory(pillow):
+                return Diagnosis(pillow, "decode")
             if decodes and not any(word in str(cause).lower() for word in _OF_DECODERS):
                 return Diagnosis(cause, "transform")
             cause.add_note(f"torchdali: Pillow cannot decode it either: {first_line(pillow)}")
@@ -250,6 +261,8 @@ class Repair:
         met: list[BadSample] = []
         named = 0  # by the policy
         while diagnosis.error is not None:
+            if of_memory(diagnosis.error):  # of a sample that was to take the bad one's place
+                raise _out_of_memory(diagnosis.error) from diagnosis.error
             bad = self._describe(index, diagnosis)
             met.append(bad)
             answer = forced or (self._policy(bad) if callable(self._policy) else self._policy)
@@ -294,6 +307,14 @@ class Repair:
     def _describe(self, index: int, diagnosis: Diagnosis) -> BadSample:
         assert diagnosis.error is not None
         return BadSample(index, self._fetcher.source.path(index), diagnosis.stage, first_line(diagnosis.error), None)
+
+
+def _out_of_memory(error: BaseException) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"memory ran out while a batch was made, and again while it was tried sample by sample: {first_line(error)}. "
+        "No sample is blamed; next() goes on after the batch, and the loader's state stands before it: use a smaller "
+        "batch_size, prefetch_factor or num_threads, fewer workers, or smaller images"
+    )
 
 
 def _no_other(endless: bool) -> str:

@@ -19,7 +19,7 @@ from .. import _dali
 from ..buffers import Pool
 from ..clock import COLLATE, DECODE, IDLE, INPUT, REPAIR, START, Recorder, count, give_back, staying, switch, take_over
 from ..collate import Padding
-from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through
+from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through, of_memory
 from ..options import OnBadSample
 from ..order import Step
 from ..prefetch import Prefetcher
@@ -213,6 +213,8 @@ class Run:
             # Errors of samples come inside works.  This one has ended a stage, and what is left of the epoch must not
             # look like its end.
             self.closed = True
+            if of_memory(error):
+                error.add_note("torchdali: the system has no more memory, or threads, for a stage of the loader")
             raise
 
     def _make(self, last: Iterator[Work], timeout: float | None) -> Work:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..storage import Bytes
 
+LARGEST_FILTER = 1 << 24  # values, about
 ZEROS, ROLLOFF = 6, 0.99  # zero crossings of the filter on each side, and its edge in Nyquist frequencies
 
 
@@ -25,11 +26,17 @@ def decode_audio(data: Bytes, rate: int | None = None, channels: int | None = No
         channels: 1 mixes channels down; None: the file's.
 
     Raises:
-        ValueError: a damaged WAV file, or a file with another number of channels.
-        ImportError: no soundfile, for anything but WAV.
-        RuntimeError: soundfile's, for what it can't read.
+        ValueError: a file that is damaged or no sound, one with another number of channels, or with a rate that can't
+            be changed.
+        ImportError: no soundfile, for anything but WAV of PCM or floats.
     """
-    values, own = read_wav(data) if data[:4].tobytes() == b"RIFF" else _by_soundfile(data)
+    if data[:4].tobytes() == b"RIFF":
+        try:
+            values, own = read_wav(data)
+        except OtherWavError:
+            values, own = _by_soundfile(data)
+    else:
+        values, own = _by_soundfile(data)
     if channels == 1:
         values = values.mean(0, keepdims=True, dtype=np.float32)
     elif channels is not None and len(values) != channels:
@@ -37,11 +44,16 @@ def decode_audio(data: Bytes, rate: int | None = None, channels: int | None = No
     return values if rate in (None, own) else resample(values, own, rate)
 
 
+class OtherWavError(ValueError):
+    """A WAV file of something else than PCM or floats: A-law, ADPCM, ..."""
+
+
 def read_wav(data: Bytes) -> tuple[NDArray[np.float32], int]:
     """Read a WAV file: float32 [channels, samples], and its samples per second.
 
     Raises:
-        ValueError: it is cut off, or holds anything but PCM or floats.
+        OtherWavError: it holds anything but PCM or floats.
+        ValueError: it is cut off, or is no sound.
     """
     view = data.data
     at, form = 12, None
@@ -60,11 +72,18 @@ def read_wav(data: Bytes) -> tuple[NDArray[np.float32], int]:
     if form is None:
         raise ValueError("a WAV file with a format before its data was expected, got none")
     code, channels, rate, frame, bits = form
-    if (code, bits) not in _WAV or not channels or frame != channels * bits // 8:
-        raise ValueError(f"a WAV file of PCM or floats was expected, got the code {code} with {bits} bits")
-    if len(view) - at - 8 < size and size not in (0, 0xFFFFFFFF):  # what a pipe's writer could not know
+    if not rate or not channels:
+        raise ValueError(f"a WAV file of sound was expected, got {channels} channels and {rate} samples per second")
+    # A pipe's writer could not know the size.  An empty chunk in a file of known size is empty.
+    (whole,) = struct.unpack_from("<I", view, 4)
+    unknown = size in _UNKNOWN or (size == 0 and (whole <= at or whole in _UNKNOWN))
+    if len(view) - at - 8 < size and not unknown:
         raise ValueError(f"the WAV file is cut off: {size} bytes of data expected, got {len(view) - at - 8}")
-    raw = data[at + 8 : at + 8 + size] if size not in (0, 0xFFFFFFFF) else data[at + 8 :]
+    if (code, bits) not in _WAV:
+        raise OtherWavError(f"a WAV file of PCM or floats was expected, got the code {code} with {bits} bits")
+    if frame != channels * bits // 8:
+        raise ValueError(f"{channels} values of {bits} bits were expected in {channels * bits // 8} bytes, got {frame}")
+    raw = data[at + 8 :] if unknown else data[at + 8 : at + 8 + size]
     raw = raw[: len(raw) // frame * frame]
     if bits == 24:  # into the high bytes of 32 bits
         wide = np.zeros((len(raw) // 3, 4), np.uint8)
@@ -75,6 +94,8 @@ def read_wav(data: Bytes) -> tuple[NDArray[np.float32], int]:
     values = (values - zero) / scale
     return np.ascontiguousarray(values.astype(np.float32).reshape(-1, channels).T), rate
 
+
+_UNKNOWN = (0xFFFFFFFF, 0x7FFFF000)  # ffmpeg's size, and SoX's
 
 # By code and bits: the dtype, and the value that is zero, and the largest.
 _WAV = {
@@ -88,16 +109,58 @@ def _by_soundfile(data: Bytes) -> tuple[NDArray[np.float32], int]:
         import soundfile
     except ImportError as error:
         raise ImportError("sound files other than WAV are read by soundfile: pip install torchdali[audio]") from error
-    values, rate = soundfile.read(io.BytesIO(data.data), dtype="float32", always_2d=True)
+    check_whole(data)
+    try:
+        values, rate = soundfile.read(io.BytesIO(data.data), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:  # its text has the address of an object
+        raise ValueError(f"a sound file that libsndfile can read was expected: {error.error_string}") from error
     return np.ascontiguousarray(values.T), int(rate)
+
+
+def check_whole(data: Bytes) -> None:
+    """Check that an AIFF, AU, CAF, RF64 or W64 file is as long as it says: libsndfile would read what is left of it.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    start = data[:48].tobytes().ljust(48, b"\0")
+    said = {
+        b"FORM": 8 + int.from_bytes(start[4:8], "big"),
+        b".snd": int.from_bytes(start[4:8], "big") + int.from_bytes(start[8:12], "big"),
+        b"RF64": 8 + int.from_bytes(start[20:28], "little"),
+        b"riff": int.from_bytes(start[16:24], "little"),
+        b"caff": _end_of_caf(data),
+    }.get(start[:4], 0)
+    # Beyond 2 GiB a writer to a pipe has said that it does not know.
+    if len(data) < said < 1 << 31:
+        raise ValueError(f"the sound file is cut off: {said} bytes expected, got {len(data)}")
+
+
+def _end_of_caf(data: Bytes) -> int:
+    """Find where the last chunk of a CAF file ends; 0 for other files, and where a chunk goes on to the end."""
+    at = 8
+    while data[:4].tobytes() == b"caff" and at + 12 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 12].tobytes(), "big", signed=True)
+        if size < 0:
+            return 0
+        at += 12 + size
+    return at
 
 
 def resample(values: NDArray[np.float32], before: int, after: int) -> NDArray[np.float32]:
     """Change the samples per second of sound [channels, samples], by a windowed sinc.
 
     It is `torchaudio.functional.resample` with its defaults (Hann's window).
+
+    Raises:
+        ValueError: the rates have so small a common divisor that the filter would take much memory.
     """
     step = math.gcd(before, after)
+    if before * after // step**2 > LARGEST_FILTER:
+        raise ValueError(
+            f"sound of {before} samples per second can't be resampled to {after}, since the two have the small common "
+            f"divisor {step}: is the file's header damaged?"
+        )
     before, after = before // step, after // step
     kernel, width = _kernel(before, after)
     padded = torch.nn.functional.pad(torch.from_numpy(values)[:, None], (width, width + before))

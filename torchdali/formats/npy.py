@@ -81,7 +81,7 @@ def _npy_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(f"a .npy header of numbers was expected: {error}") from None
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"an array of bools, integers or floats was expected, got {dtype}")
-    if any(extent < 0 for extent in shape):
+    if any(type(extent) is not int or extent < 0 for extent in shape):  # True is one for numpy
         raise ValueError(f"extents of at least 0 were expected, got the shape {list(shape)}")
     return shape, fortran, dtype
 
@@ -93,8 +93,14 @@ def npy_header(path: str) -> tuple[np.dtype[Any], int]:
         ValueError: it is cut off, or is not a .npy file.
     """
     with open(path, "rb") as file:
-        if file.read(6) != np.lib.format.MAGIC_PREFIX:
-            raise ValueError(f"{path} is not a .npy file")
+        start = file.read(8)
+    if start[:6] != np.lib.format.MAGIC_PREFIX:
+        raise ValueError(f"{path} is not a .npy file")
+    if start[6:7] != b"\1":
+        raise ValueError(
+            f"{path} is not a .npy file that DALI can read: version 1.0 was expected, got "
+            f"{'.'.join(map(str, start[6:]))}: write torchdali.NumpyDataset"
+        )
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         size = array.offset + array.nbytes if isinstance(array, np.memmap) else 0
