@@ -116,6 +116,8 @@ class DataLoader(TakenByFabric):
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
             dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
+        snapshot_every_n_steps: of torchdata's StatefulDataLoader, whose scripts may keep it; the state is that of the
+            last batch whatever it is.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
 
@@ -174,6 +176,7 @@ class DataLoader(TakenByFabric):
         multiprocessing_context: Any = None,
         persistent_workers: bool = False,
         in_order: bool = True,
+        snapshot_every_n_steps: int | None = 1,
         pickler: Any = None,
     ) -> None:
         self.options = Options(
@@ -216,6 +219,7 @@ class DataLoader(TakenByFabric):
             multiprocessing_context=multiprocessing_context,
             persistent_workers=persistent_workers,
             in_order=in_order,
+            snapshot_every_n_steps=snapshot_every_n_steps,
             pickler=pickler,
         )
         options = self.options
