@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -22,11 +23,12 @@ import pytest
 import torch
 
 import torchdali as td
-from torchdali.commands import check, examine, terminal
+from torchdali.commands import bench, examine, findings, isolated, peers, terminal
 from torchdali.commands.collection import Sample, collect
+from torchdali.commands.frame import COMMANDS
 from torchdali.commands.inspect import problems
 from torchdali.commands.isolated import Outcome, run_isolated
-from torchdali.commands.main import COMMANDS, main
+from torchdali.commands.main import main
 from torchdali.formats.report import Entry, read_report
 from torchdali.progress import progress_bar
 from torchdali.state import VERSION
@@ -104,7 +106,7 @@ def test_check_names_every_fault_and_goes_on_where_it_stopped(tmp_path, capsys, 
         return iter(())
 
     with monkeypatch.context() as patched:
-        patched.setattr(check, "run_isolated", none)
+        patched.setattr(isolated, "run_isolated", none)
         assert main([str(one) for one in argv]) == 1
     out, err = capsys.readouterr()
     assert (
@@ -124,7 +126,7 @@ def test_check_names_every_fault_and_goes_on_where_it_stopped(tmp_path, capsys, 
         asked.extend(items)
         return run_isolated(make, items, jobs, timeout)
 
-    monkeypatch.setattr(check, "run_isolated", counted)
+    monkeypatch.setattr(isolated, "run_isolated", counted)
     said = as_json(capsys, *argv, "--jobs", 1, code=1)
     assert {sample.path for sample in asked} == again
     assert said["summary"] == summary | {"good": 7, "bad": 2, "pillow": 1, "duplicate": 2, "slow": 0}
@@ -162,7 +164,7 @@ def make_fragile(max_pixels: int | None) -> Callable[[Any], Any]:
 
 @pytest.mark.processes
 def test_a_crash_and_a_hang_cost_one_file_each(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(check, "make_examine", make_fragile)
+    monkeypatch.setattr(examine, "make_examine", make_fragile)
     for name in ("a", "b-dies", "c", "d-hangs", "e", "f\udcff-dies", "g-raises", "h"):
         (tmp_path / f"{name}.jpg").write_bytes(image_file(1))
     said = as_json(capsys, "check", tmp_path, "--jobs", 2, "--timeout", 3, "--report", tmp_path / "r", code=1)
@@ -246,9 +248,10 @@ def test_a_real_run(tmp_path):
 
 
 @pytest.mark.processes
-def test_the_command_line_imports_no_dali():
+def test_help_waits_for_no_heavy_import():
     code = (
-        "import sys, torchdali.commands.main; assert not [name for name in sys.modules if name.startswith('nvidia.')]"
+        "import sys, torchdali.commands.main as c; assert c.main(['bench', '--help']) == 0;"
+        "heavy = {'torch', 'nvidia', 'torchvision', 'matplotlib', 'PIL'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=280, check=True)
 
@@ -261,7 +264,7 @@ def test_the_script_is_the_frame():
 def test_duplicates_and_slow_samples():
     entries = [Entry(str(i), "", "good", "dali", seconds=0.01, digest=str(i)) for i in range(9)]
     entries += [Entry("late", "", "good", "pillow", seconds=0.11, digest="3"), Entry("lost", "", "refused")]
-    found = {finding.entry.path: (finding.kinds, finding.same_as) for finding in check.find(entries, slow=10)}
+    found = {finding.entry.path: (finding.kinds, finding.same_as) for finding in findings.find(entries, slow=10)}
     assert found == {"late": (("pillow", "duplicate", "slow"), "3"), "lost": (("refused",), "")}
 
 
@@ -584,10 +587,47 @@ def test_ctrl_c_is_no_traceback(folder, capsys, monkeypatch):
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(check, "run_isolated", interrupted)
+    monkeypatch.setattr(isolated, "run_isolated", interrupted)
     assert main(["check", str(folder)]) == 130
     err = capsys.readouterr().err
     assert err.endswith("\ntorchdali: interrupted\n") and "Traceback" not in err
+
+
+MOMENTS = ("argparse", "torchdali.commands.frame", "numpy", "torch", "torchdali.loader", "end")
+INTERRUPTED = """
+import atexit, os, signal, sys
+from torchdali.commands.main import main
+
+moment, *sys.argv[1:] = sys.argv[1:]
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == moment:
+            press()
+
+sys.meta_path.insert(0, Finder)
+if moment == "end":
+    atexit.register(press)
+sys.exit(main())
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_any_time(moment, folder):
+    """While anything is imported it is caught, and while Python ends it ends the process at once."""
+    arguments = ["--help"] if moment == "end" else ["bench", str(folder)]
+    command = [sys.executable, "-c", INTERRUPTED, moment, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    ended = (-signal.SIGINT, "") if moment == "end" else (130, "torchdali: interrupted\n")
+    assert (done.returncode, done.stderr) == ended, done.stderr
+
+
+def test_peers_by_name():
+    assert sorted(peers.PEERS) == sorted(bench.PEERS)
 
 
 # Configs of recipes
@@ -633,7 +673,7 @@ def test_check_looks_at_the_samples_of_a_config_and_no_others(config, tmp_path, 
         asked[:] = items
         return iter([Outcome(number, Entry(one.path, one.version, "good")) for number, one in enumerate(items)])
 
-    monkeypatch.setattr(check, "run_isolated", collected)
+    monkeypatch.setattr(isolated, "run_isolated", collected)
     data = tmp_path / "data"
     assert as_json(capsys, "check", config)["summary"]["samples"] == 4
     expected = [str(data / one) for one in ("2.jpg", "0.jpg", "0.tar#0", "1.tar#1")]

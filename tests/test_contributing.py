@@ -17,8 +17,9 @@ import torch
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.batch import BadSample
-from torchdali.commands import main as commands
+from torchdali.commands import frame
 from torchdali.commands.command import wrong_input
+from torchdali.commands.main import main
 from torchdali.commands.terminal import say, say_json
 from torchdali.fingerprint import digest
 from torchdali.moves import Crop
@@ -253,11 +254,11 @@ class Count:
 
 
 def test_a_command(lines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "COMMANDS", (*commands.COMMANDS, Count()))
-    assert commands.main(["count", str(lines)]) == 0 and capsys.readouterr().out == f"{N} lines\n"
-    assert commands.main(["count", str(lines), "--json"]) == 0
+    monkeypatch.setattr(frame, "COMMANDS", (*frame.COMMANDS, Count()))
+    assert main(["count", str(lines)]) == 0 and capsys.readouterr().out == f"{N} lines\n"
+    assert main(["count", str(lines), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"lines": N}
-    assert commands.main(["count", str(tmp_path / "none"), "--json"]) == 2
+    assert main(["count", str(tmp_path / "none"), "--json"]) == 2
     assert capsys.readouterr().err == f"torchdali: No such file or directory: {tmp_path / 'none'}\n"
 
 

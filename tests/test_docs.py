@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from torchdali import transforms as T
-from torchdali.commands import main as commands
+from torchdali.commands.main import main
 
 from .docs_data import make_data
 from .launcher import ROOT
@@ -111,7 +111,7 @@ def run(block: Block, page: str, names: dict[str, Any]) -> str:
         else:
             for line in block.code.splitlines():
                 if line.startswith("torchdali "):
-                    assert commands.main(shlex.split(line)[1:]) in (0, 1), line
+                    assert main(shlex.split(line)[1:]) in (0, 1), line
     return out.getvalue()
 
 

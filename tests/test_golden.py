@@ -58,7 +58,7 @@ SEED = 1234567890123456789
 
 Rand, derive, shard_seed = random_module.Rand, random_module.derive, random_module.shard_seed
 Permutation, permute_each = permutation_module.Permutation, permutation_module.permute_each
-seed_all, seeded, preserved = seeding_module.seed_all, seeding_module.seeded, seeding_module.preserved
+seed_all, seed_sample, preserved = seeding_module.seed_all, seeding_module.seed_sample, seeding_module.preserved
 VERSION = state_module.VERSION
 
 
@@ -413,7 +413,7 @@ def derived_seeds(files):
 @stream
 def seeded_generators(files):
     def of_sample(epoch, index):
-        seeded(SEED, epoch, index)
+        seed_sample(SEED, epoch, index)
         return None, S.bits()
 
     with preserved():

@@ -22,7 +22,11 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 def test_one_stream_over_deaths_and_numbers_of_workers(digits: Path, tmp_path: Path) -> None:
     # Ray starts its own processes, so no fork of a server that holds torch can be the driver.
-    quick = {"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}  # 2 seconds for each report
+    quick = {
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",  # 2 seconds for each report
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one process less for each run, and so the next one
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
     program = subprocess.run(
         [sys.executable, "-m", "tests.trainer_jobs.ray_job", digits, tmp_path],
         cwd=ROOT, env={**os.environ, **ONE_THREAD, **quick, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
@@ -39,11 +43,11 @@ def test_one_stream_over_deaths_and_numbers_of_workers(digits: Path, tmp_path: P
     with td.DataLoader(images, 126, shuffle=True, transform=transform, device="cpu") as loader:
         whole = [step.samples for step in read_stream(loader, epochs=1)]
     files = {tuple(map(int, path.stem.split("."))): path for path in (tmp_path / "samples").iterdir()}
-    parts: dict[int, list[list[str]]] = {workers: [] for workers in (2, 3)}
+    parts: dict[int, list[list[str]]] = {workers: [] for workers in (2, 1)}
     for (_, position, workers, rank), path in sorted(files.items()):
         if workers == 2 and position > 7 * 126:
             continue  # the other worker may have had a batch more
         parts[workers] += [] if rank else [[]]
         parts[workers][-1] += json.loads(path.read_text())
-    resumed = len(whole) - len(parts[3])
-    assert parts[2] == whole[:7] and parts[3] == whole[resumed:] and resumed in (2, 4, 6)
+    resumed = len(whole) - len(parts[1])
+    assert parts[2] == whole[:7] and parts[1] == whole[resumed:] and resumed in (2, 4, 6)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import pytest
 
 import torchdali as td
 from torchdali import _dali
 from torchdali import transforms as T
+from torchdali.engine.program import Program
 from torchdali.engine.repair import Repair
 from torchdali.testing import garble_file, sample_digests
 
@@ -98,3 +100,49 @@ def test_bad_samples_in_a_row_do_not_give_it_up(own_folder, repairs):
         warnings.simplefilter("error")
         eager, pipeline = [[sample_digests(batch) for batch in loader] for loader in loaders]
     assert eager == pipeline and len(loaders[1].bad_samples) == 2 and len(repairs) == 4
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Notes the operators with which programs run: those of dynamic mode, or of a pipeline."""
+    seen: list[str] = []
+    original = Program.__call__
+
+    def noted(self, ops, *rest):
+        seen.append(type(ops).__name__)
+        return original(self, ops, *rest)
+
+    monkeypatch.setattr(Program, "__call__", noted)
+    return seen
+
+
+def test_transforms_are_traced_without_a_call_of_dynamic_mode(folder, traces):
+    digests(folder, engine="pipeline")
+    assert traces == ["TracedOps"]
+
+
+@dataclass(frozen=True)
+class Doubled(T.Transform):
+    """Twice the values, in DALI alone, by the type of what it gets."""
+
+    def transform(self, ops, image):
+        assert ops.channels_of(image) == 3
+        return ops.cast(image * 2.0, dtype=ops.as_dtype(ops.dtype_of(image)))
+
+
+@T.function(keeps_size=True, traceable=True)
+def plain(sample, rand, ops):
+    return {**sample, "image": ops.decoders.image(sample["image"])}
+
+
+@pytest.mark.parametrize("steps", [[Doubled()], [plain]], ids=["a step that asks for types", "a function"])
+def test_one_sample_runs_first_where_a_trace_needs_to_know_more(folder, traces, steps):
+    def made(engine):
+        dataset = td.ImageFolder(folder)
+        loader = td.DataLoader(dataset, 4, device="cpu", transform=T.Compose([*steps, AUGMENT]), engine=engine)
+        return [sample_digests(batch) for batch in loader]
+
+    expected = made("eager")
+    traces.clear()
+    assert made("pipeline") == expected
+    assert traces[-2:] == ["DynamicOps", "TracedOps"] and len(traces) <= 3

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from torchdali.errors import LoaderTimeoutError, TorchDaliError
-from torchdali.seeding import preserved, seeded
+from torchdali.seeding import preserved, seed_sample
 from torchdali.workers import (
     Answer,
     SharedMemoryError,
@@ -307,7 +307,7 @@ def test_random_numbers_depend_on_the_sample_alone(pool):
     with preserved():
         expected = []
         for index in indices:
-            seeded(1, 2, index)
+            seed_sample(1, 2, index)
             expected.append([random.random(), np.random.rand(), torch.rand(()).item()])
     parts = [result.columns["random"] for result in pool.run(tasks(*[("random", [i]) for i in indices]))]
     assert np.array_equal(np.concatenate(parts), np.array(expected)) and len(np.unique(expected)) == 60
@@ -687,7 +687,7 @@ def test_wrong_arguments(arguments, kind, text):
 
 def test_seeds_are_of_all_three_numbers_and_the_callers_generators_are_kept():
     def draw(*numbers: int) -> tuple[float, ...]:
-        seeded(*numbers)
+        seed_sample(*numbers)
         return random.random(), float(np.random.rand()), float(torch.rand(()))
 
     torch.manual_seed(3)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchdali.seeding import seeded
+from torchdali.seeding import seed_sample
 from torchdali.workers import Answer
 
 
@@ -116,7 +116,7 @@ class Job:
         out = []
         for index in indices:
             progress(index)
-            seeded(1, 2, index)
+            seed_sample(1, 2, index)
             out.append([random.random(), np.random.rand(), torch.rand(()).item()])
         return {"random": np.array(out)}
 

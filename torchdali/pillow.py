@@ -68,9 +68,8 @@ def check_file_size(size: int) -> None:
     Raises:
         OversizedError: it is.
     """
-    from PIL import Image
-
-    limit = Image.MAX_IMAGE_PIXELS
+    # Whoever has set another limit has imported Pillow; to import it takes as long as to read a batch of files.
+    limit: int | None = getattr(sys.modules.get("PIL.Image"), "MAX_IMAGE_PIXELS", MAX_PIXELS)
     if limit is not None and size > _WIDEST_PIXEL * limit:
         raise OversizedError(
             f"an image file of at most {_WIDEST_PIXEL * limit:,} bytes was expected ({_WIDEST_PIXEL} for each of "

@@ -7,7 +7,6 @@ numbers, so a sample looks the same on any rank, in any batch and after any rest
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from enum import IntEnum
@@ -18,12 +17,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_S1, _S2, _S3 = np.uint64(30), np.uint64(27), np.uint64(31)
-
 Words = NDArray[np.uint64]
 Shape = int | Sequence[int]
+
+
+def _word(number: int) -> Words:
+    """Make a 0-d array: numpy takes twice as long for a scalar of its own."""
+    return np.array(number, np.uint64)
+
+
+_GAMMA = _word(0x9E3779B97F4A7C15)
+_M1, _M2 = _word(0xBF58476D1CE4E5B9), _word(0x94D049BB133111EB)
+_S1, _S2, _S3, _S_UNIT = _word(30), _word(27), _word(31), _word(11)
 
 
 class Key(IntEnum):
@@ -60,11 +65,14 @@ class Key(IntEnum):
 
 def mix(x: Words) -> Words:
     """SplitMix64's finaliser: a bijection of uint64 whose every output bit depends on every input bit."""
-    x = x ^ (x >> _S1)
-    x = x * _M1
-    x = x ^ (x >> _S2)
-    x = x * _M2
-    out: Words = x ^ (x >> _S3)
+    out: Words = x >> _S1
+    out ^= x
+    out *= _M1
+    shifted = out >> _S2
+    out ^= shifted
+    out *= _M2
+    np.right_shift(out, _S3, shifted)
+    out ^= shifted
     return out
 
 
@@ -77,9 +85,9 @@ def fold(key: ArrayLike | int, number: ArrayLike | int) -> Words:
 
 
 @lru_cache(1024)  # numbers of steps, draws and purposes, which come in each batch
-def _addend(number: int) -> np.uint64:
+def _addend(number: int) -> Words:
     """Compute what `fold` adds for a number."""
-    return np.uint64(_mix(number + int(_GAMMA)))
+    return _word(_mix(number + int(_GAMMA)))
 
 
 def _mix(x: int) -> int:
@@ -97,6 +105,14 @@ def _words(x: ArrayLike | int) -> Words:
         # Not by numpy, which takes a list of small and large integers for floats.
         x = np.array([int(value) % 2**64 for value in (x if isinstance(x, Sequence) else [x])], np.uint64)
     return np.atleast_1d(np.asarray(x).astype(np.uint64))
+
+
+@lru_cache(16)
+def _lanes(number: int) -> Words:
+    """Compute what tells the words of one draw apart; not to be written to."""
+    lanes = np.arange(1, number + 1, dtype=np.uint64) * _GAMMA
+    lanes.flags.writeable = False
+    return lanes
 
 
 def _dims(shape: Shape) -> tuple[int, ...]:
@@ -136,8 +152,9 @@ class Rand:
     """
 
     def __init__(self, seed: int, epoch: int, samples: ArrayLike) -> None:
-        self._root = self._keys = fold(derive(seed, epoch), samples)
+        self._keys = fold(derive(seed, epoch), samples)
         self._draw = 0
+        self._grow_from(self._keys)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -154,13 +171,14 @@ class Rand:
             name: any text.
             occurrence: tells users of one name apart.
         """
-        return self._with(fold(fold(self._root, key), derive(name_key(name), occurrence)))
+        purpose = self._purposes.get(key)
+        if purpose is None:
+            purpose = self._purposes[key] = fold(self._root, key)
+        return self._with(fold(purpose, derive(name_key(name), occurrence)))
 
     def within(self) -> Self:
         """Make the numbers of what is inside a step: the names of its parts are told apart from those outside."""
-        made = self._with(self._keys)
-        made._root = self._keys
-        return made
+        return self._with(self._keys)._grow_from(self._keys)
 
     def branch(self, key: Key, name: str) -> Self:
         """Make the numbers of the same samples in another place, such as a view: what is named in it has its own."""
@@ -168,14 +186,12 @@ class Rand:
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Make the same numbers for some of the samples."""
-        made = self._with(self._keys[rows])
-        made._root = self._root[rows]
-        return made
+        return self._with(self._keys[rows])._grow_from(self._root[rows])
 
     def rows(self, rows: NDArray[np.int64] | slice) -> Self:
         """Make the numbers of some of the samples from the next draw on, where `take` begins with the first."""
-        made = copy.copy(self)
-        made._keys, made._root = self._keys[rows], self._root[rows]
+        made = self._with(self._keys[rows])._grow_from(self._root[rows])
+        made._draw = self._draw
         return made
 
     def stream(self, name: str) -> Self:
@@ -189,20 +205,25 @@ class Rand:
         return self.named(Key.STREAM, name)
 
     def _with(self, keys: Words) -> Self:
-        made = copy.copy(self)
-        made._keys, made._draw = keys, 0
+        """Make a copy that draws from other keys; `copy.copy` costs as much as a draw."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, _keys=keys, _draw=0)
         return made
+
+    def _grow_from(self, root: Words) -> Self:
+        """Set what names are told apart from; the first step towards a name's keys is the same for each purpose."""
+        self._root, self._purposes = root, dict[Key, Words]()
+        return self
 
     def words(self, shape: Shape = ()) -> Words:
         """[N, *shape] independent 64-bit words."""
         dims = _dims(shape)
-        lanes = np.arange(1, math.prod(dims) + 1, dtype=np.uint64)
         key = fold(self._keys, self._draw)
         self._draw += 1
-        return mix(key[:, None] + lanes * _GAMMA).reshape(len(key), *dims)
+        return mix(key[:, None] + _lanes(math.prod(dims))).reshape(len(key), *dims)
 
     def _unit(self, shape: Shape) -> NDArray[np.float64]:
-        return (self.words(shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return (self.words(shape) >> _S_UNIT).astype(np.float64) * 2.0**-53
 
     def _rows(self, value: Any, dtype: DTypeLike, shape: Shape) -> NDArray[Any]:
         """An argument that broadcasts against [N, *shape]: a number, or one row for each sample."""
@@ -226,7 +247,7 @@ class Rand:
             below: Any = _below(low, high)
         else:
             low, high = self._rows(low, np.float64, shape), self._rows(high, np.float64, shape)
-            if not np.all(low <= high):
+            if not (low <= high).all():
                 raise ValueError(f"uniform needs low <= high, got low={low} high={high}")
             below = np.nextafter(high.astype(np.float32), low.astype(np.float32))
         # Rounding to float32 may land on `high`.
@@ -240,7 +261,7 @@ class Rand:
             ValueError: a negative std.
         """
         mean, std = self._rows(mean, np.float64, shape), self._rows(std, np.float64, shape)
-        if not np.all(std >= 0):
+        if not (std >= 0).all():
             raise ValueError(f"std must not be negative, got {std}")
         u = self._unit((2, *_dims(shape)))
         z = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])
@@ -269,7 +290,7 @@ class Rand:
         """
         low, high = (0, low) if high is None else (low, high)
         low, high = self._rows(low, np.int64, shape), self._rows(high, np.int64, shape)
-        if not np.all(low < high):
+        if not (low < high).all():
             raise ValueError(f"integers needs low < high, got low={low} high={high}")
         # A remainder of 64 bits: below 2**32 values the bias is under 2**-32.
         span = (high - low).astype(np.uint64)
@@ -283,7 +304,7 @@ class Rand:
             ValueError: p outside [0, 1].
         """
         p = self._rows(p, np.float64, shape)
-        if not np.all((p >= 0) & (p <= 1)):
+        if not ((p >= 0) & (p <= 1)).all():
             raise ValueError(f"p must be in [0, 1], got {p}")
         out: NDArray[np.int32] = (self._unit(shape) < p).astype(np.int32)
         return out

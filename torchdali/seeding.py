@@ -43,11 +43,6 @@ def set_seeds(python: int, legacy: int, own: int, more: Sequence[torch.Generator
         generator.manual_seed(own)
 
 
-def seeded(seed: int, epoch: int, index: int) -> None:
-    """Seed the global generators for one sample; the arguments are those of `seed_sample`."""
-    seed_sample(seed, epoch, index)
-
-
 def seed_sample(seed: int, epoch: int, index: int) -> int:
     """Seed the global generators for one sample.
 
@@ -62,7 +57,9 @@ def seed_sample(seed: int, epoch: int, index: int) -> int:
     # As `seed_all`, and quicker: this is called for each sample.
     numbers = _SAMPLE.pack(seed % 2**64, epoch % 2**64, index % 2**64)
     python, legacy, own = _SEEDS.unpack(blake2b(numbers, digest_size=20).digest())
-    set_seeds(python, legacy, own)
+    random.seed(python)
+    np.random.seed(legacy)
+    torch.default_generator.manual_seed(own)
     return int(python)
 
 

@@ -28,16 +28,11 @@ def ten(tmp_path_factory) -> Path:
     return make_image_folder(tmp_path_factory.mktemp("ten"), classes=2, per_class=5)
 
 
-_begun: list[str] = []
-
-
 @pytest.fixture(autouse=True)
 def no_hazards(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """Fail a test that causes a hazard."""
     gc.collect()  # what earlier tests left is not this one's
-    if len(_begun) < 3:
-        gc.freeze()  # what imports made costs each collection a tenth of a second
-    _begun.append(request.node.name)
+    gc.freeze()  # what is left now stays; it would cost each collection a tenth of a second and more
     MACHINE.reset()
     yield MACHINE
     if "hazards_expected" not in request.keywords:

@@ -13,38 +13,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import os
-import statistics
-import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..clock import ORDER, REPAIR, STAGES
 from ..errors import TorchDaliError, first_line
-from ..loader import DataLoader
-from ..options import Options
 from ..progress import progress_bar
-from ..stats import Stats
-from ..transforms import Compose, presets
 from .command import UsageError, add_index_dir, wrong_input
-from .data import dataset_of
-from .peers import PEERS, make_peer
 from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json, table
 
+if TYPE_CHECKING:
+    from ..loader import DataLoader
+    from .measure import Run
+
 SUMMARY = "measure this data, this transform, this machine"
-ROUNDS = 3  # of each side of a comparison, in turns
-WARM, LEAST = 3, 8  # batches before the clock starts, and at least while it runs
-TRANSFORMS: dict[str, Callable[[int], Any]] = {
-    "train": presets.imagenet_train,
-    "eval": lambda size: presets.imagenet_eval(size, resize=round(size / 0.875)),
-    "none": lambda _: None,
-}
+PEERS = ("dali", "torch")
+TRANSFORMS = ("eval", "none", "train")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=_numbers, metavar="N,..", help="batch sizes to try, the first with threads"
     )
     parser.add_argument("--seconds", type=_seconds, default=2.0, metavar="S", help="for each of them (default: 2)")
-    parser.add_argument("--peer", choices=sorted(PEERS), help="compare with torch's DataLoader or DALI's pipeline mode")
-    parser.add_argument("--transform", choices=sorted(TRANSFORMS), help="of data: ImageNet's, or none (default: train)")
+    parser.add_argument("--peer", choices=PEERS, help="compare with torch's DataLoader or DALI's pipeline mode")
+    parser.add_argument("--transform", choices=TRANSFORMS, help="of data: ImageNet's, or none (default: train)")
     parser.add_argument("--size", type=_size, metavar="N", help="of data: of the transform's images (default: 224)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of the batches (default: cpu)")
     add_recipe(parser)
@@ -68,24 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def passes_on(arguments: argparse.Namespace) -> bool:
     """Whether options that are not the command's own belong to a recipe."""
     return is_config(arguments.path)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One measurement.
-
-    Attributes:
-        threads, batch_size: of the loader; `threads` is its number of workers, where it has some.
-        samples_per_second: without the first batches.
-        limit: the stage that took most of its thread's time, and how much of it.
-        stats: the loader's.
-    """
-
-    threads: int
-    batch_size: int
-    samples_per_second: float
-    limit: str
-    stats: Stats
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,37 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(loader: DataLoader, arguments: argparse.Namespace) -> int:
-    options = loader.options
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda was written, and torch sees no GPU here")
-    if arguments.device == "cuda" and arguments.peer:
-        raise UsageError("--peer compares on the CPU: leave --device cuda out")
-    if options.batch_size is None or loader.batch_size is None:
-        raise UsageError("a loader with a batch size was expected, and this one's batches come from elsewhere")
-    word = "num_workers" if options.num_workers else "num_threads"
+    from .measure import in_words
+
+    _check(loader, arguments)
+    word = "num_workers" if loader.options.num_workers else "num_threads"
     cores = len(os.sched_getaffinity(0))
-    threads = arguments.threads or _doubled(cores)
-    first, *sizes = arguments.batch_size or _around(loader.batch_size, loader.num_samples)
-    rounds = 2 * ROUNDS if arguments.peer else 0
-    peer = make_peer(arguments.peer, loader) if arguments.peer else None  # wrong input shows before the work
-    runs: list[Run] = []
-    with progress_bar("bench", len(threads) + len(sizes) + rounds, "runs") as bar:
-
-        def measured(number: int, size: int) -> None:
-            changes = {word: number, "batch_size": size, "device": arguments.device}
-            with closing(_like(loader, **changes)) as one:
-                runs.append(_measured(one, number, size, arguments.seconds))
-            bar.update(1)
-
-        for number in threads:
-            measured(number, first)
-        most = max(runs, key=lambda one: one.samples_per_second).threads
-        for size in sizes:
-            measured(most, size)
-        best = max(runs, key=lambda one: one.samples_per_second)
-        compared = None
-        if peer is not None:
-            compared = _compared(loader, peer, best, word, arguments.seconds, lambda: bar.update(1))
+    runs, best, compared = _measure(loader, arguments, word, arguments.threads or _doubled(cores))
     advice = f"{word}={best.threads} and batch_size={best.batch_size} are the fastest of these"
     if arguments.json:
         say_json(
@@ -156,8 +98,54 @@ def _run(loader: DataLoader, arguments: argparse.Namespace) -> int:
     say(table(rows))
     say(f"\n{advice}:\n\n{best.stats}")
     if compared is not None:
-        say(f"\n{_in_words(compared)}")
+        say(f"\n{in_words(compared)}")
     return 0
+
+
+def _check(loader: DataLoader, arguments: argparse.Namespace) -> None:
+    import torch
+
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda was written, and torch sees no GPU here")
+    if arguments.device == "cuda" and arguments.peer:
+        raise UsageError("--peer compares on the CPU: leave --device cuda out")
+    if loader.options.batch_size is None or loader.batch_size is None:
+        raise UsageError("a loader with a batch size was expected, and this one's batches come from elsewhere")
+
+
+def _measure(
+    loader: DataLoader, arguments: argparse.Namespace, word: str, threads: list[int]
+) -> tuple[list[Run], Run, dict[str, Any] | None]:
+    """Measure with each number of threads, then with other batch sizes, then beside the peer.
+
+    Returns:
+        The runs, the fastest of them, and the comparison with the peer where one was asked for.
+    """
+    from .measure import ROUNDS, compare_with_peer, like, measure
+    from .peers import make_peer
+
+    first, *sizes = arguments.batch_size or _around(loader.batch_size or 1, loader.num_samples)
+    rounds = 2 * ROUNDS if arguments.peer else 0
+    peer = make_peer(arguments.peer, loader) if arguments.peer else None  # wrong input shows before the work
+    runs: list[Run] = []
+    with progress_bar("bench", len(threads) + len(sizes) + rounds, "runs") as bar:
+
+        def add_run(number: int, size: int) -> None:
+            changes = {word: number, "batch_size": size, "device": arguments.device}
+            with closing(like(loader, **changes)) as one:
+                runs.append(measure(one, number, size, arguments.seconds))
+            bar.update(1)
+
+        for number in threads:
+            add_run(number, first)
+        most = max(runs, key=lambda one: one.samples_per_second).threads
+        for size in sizes:
+            add_run(most, size)
+        best = max(runs, key=lambda one: one.samples_per_second)
+        compared = None
+        if peer is not None:
+            compared = compare_with_peer(loader, peer, best, word, arguments.seconds, lambda: bar.update(1))
+    return runs, best, compared
 
 
 def read(arguments: argparse.Namespace) -> DataLoader:
@@ -169,8 +157,12 @@ def read(arguments: argparse.Namespace) -> DataLoader:
     check_arguments(arguments, [arguments.path], ["transform", "size", "index_dir"])
     if is_config(arguments.path):
         return loader_of_arguments(arguments, arguments.path)
+    from ..loader import DataLoader
+    from ..transforms import Compose
+    from .data import dataset_of
+
     dataset = dataset_of(arguments.path, arguments.index_dir)
-    steps = TRANSFORMS[arguments.transform or "train"](arguments.size or 224)
+    steps = _steps(arguments.transform or "train", arguments.size or 224)
     with wrong_input(arguments.path):
         try:
             return DataLoader(
@@ -180,81 +172,13 @@ def read(arguments: argparse.Namespace) -> DataLoader:
             raise UsageError(f"{arguments.path}: {first_line(error)}") from error
 
 
-def _like(loader: DataLoader, **changes: Any) -> DataLoader:
-    """Make a loader with some options changed."""
-    options = {name: getattr(loader.options, name) for name in Options.names()}
-    return DataLoader(loader.dataset, **{**options, "transform": loader.transform, **changes})
+def _steps(name: str, size: int) -> Any:
+    """Give the steps of one of `TRANSFORMS`; None: none."""
+    from ..transforms import presets
 
-
-def _measured(loader: DataLoader, threads: int, batch_size: int, seconds: float) -> Run:
-    rate = rate_of(_batches(loader), seconds)
-    stats = loader.stats()
-    work = {name: one.share for name, one in stats.stages.items() if name in STAGES[ORDER : REPAIR + 1]}
-    most = max(work, key=lambda name: work[name], default="")
-    return Run(threads, batch_size, rate, f"{most} ({work[most]:.0%})" if most else "", stats)
-
-
-def _batches(loader: DataLoader) -> Iterator[int]:
-    """The numbers of samples of the batches of pass after pass; one without any ends it."""
-    before = -1
-    while before != loader._passes.recorder.counts["samples"]:
-        before = loader._passes.recorder.counts["samples"]
-        for _ in loader:
-            yield loader._passes.recorder.counts["samples"]
-
-
-def rate_of(counts: Iterator[int], seconds: float) -> float:
-    """Give the samples per second, without the first batches, while which others are made ahead.
-
-    Args:
-        counts: the samples so far, after each batch; pass after pass.
-        seconds: it is measured so long, and for some batches; at most ten times as long.
-
-    Raises:
-        ValueError: there is no batch.
-    """
-    with closing(counts):  # type: ignore[type-var]
-        warm = list(itertools.islice(counts, WARM))
-        if not warm:
-            raise ValueError("there is no batch to measure")
-        first = last = warm[-1]
-        begin, spent = time.perf_counter(), 0.0
-        for number, count in enumerate(counts, 1):
-            last, spent = count, time.perf_counter() - begin
-            if (spent > seconds and number >= LEAST) or spent > 10 * seconds:
-                break
-    return (last - first) / spent
-
-
-def _compared(
-    loader: DataLoader,
-    peer: Callable[[int, int], Iterator[int]],
-    best: Run,
-    word: str,
-    seconds: float,
-    done: Callable[[], None],
-) -> dict[str, Any]:
-    """Measure both sides in turns, each round both."""
-    rates: dict[str, list[float]] = {"torchdali": [], "peer": []}
-    for number in range(ROUNDS):
-        for side in ("torchdali", "peer") if number % 2 == 0 else ("peer", "torchdali"):
-            if side == "peer":
-                rates[side].append(rate_of(peer(best.threads, best.batch_size), seconds))
-            else:
-                with closing(_like(loader, **{word: best.threads, "batch_size": best.batch_size})) as one:
-                    rates[side].append(rate_of(_batches(one), seconds))
-            done()
-    ratios = [ours / theirs for ours, theirs in zip(rates["torchdali"], rates["peer"], strict=True)]
-    return {"name": PEERS[peer.__name__], "rates": rates, "ratios": ratios}
-
-
-def _in_words(compared: dict[str, Any]) -> str:
-    rates, ratios = compared["rates"], compared["ratios"]
-    return (
-        f"{ROUNDS} rounds in turns: torchdali {statistics.median(rates['torchdali']):,.0f} samples/s, "
-        f"{compared['name']} {statistics.median(rates['peer']):,.0f}; the ratio is {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f})"
-    )
+    if name == "train":
+        return presets.imagenet_train(size)
+    return presets.imagenet_eval(size, resize=round(size / 0.875)) if name == "eval" else None
 
 
 def _doubled(most: int) -> list[int]:

@@ -18,30 +18,24 @@ content), and slow samples.
 from __future__ import annotations
 
 import argparse
-import csv
-import dataclasses
 import functools
-import io
 import os
-import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 from ..formats.report import FAULTS, Entry, read_report
 from ..pillow import MAX_PIXELS
 from ..progress import progress_bar
-from .collection import Sample, collect
-from .command import add_index_dir, add_jobs, positive, wrong_input
-from .examine import make_examine
-from .isolated import run_isolated
-from .parts import samples_of
+from .command import add_index_dir, add_jobs, jobs_of, positive, wrong_input
+from .findings import as_json, find, tell, write_csv
 from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
-from .terminal import note, one_line, say, say_json, table
+from .terminal import note, say_json
+
+if TYPE_CHECKING:
+    from .collection import Sample
 
 SUMMARY = "decode a whole collection and report bad files"
-SHOWN = 20  # samples of each finding that are printed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,15 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
     findings = find(entries, arguments.slow)
     if arguments.csv is not None:
         with wrong_input("--csv"):
-            _write_csv(arguments.csv, findings)
+            write_csv(arguments.csv, findings)
     if arguments.json:
-        say_json(_as_json(entries, findings))
+        say_json(as_json(entries, findings))
     else:
-        _tell(entries, findings, arguments)
+        tell(entries, findings, arguments.report)
     return 1 if any(finding.entry.status in FAULTS for finding in findings) else 0
 
 
 def _samples(arguments: argparse.Namespace) -> list[Sample]:
+    from .collection import collect
+    from .parts import samples_of
+
     check_arguments(arguments, arguments.paths, ["index_dir"])
     found: dict[str, Sample] = {}
     for path in arguments.paths:
@@ -99,6 +96,9 @@ def _samples(arguments: argparse.Namespace) -> list[Sample]:
 
 def _checked(samples: Sequence[Sample], arguments: argparse.Namespace) -> list[Entry]:
     """Examine the samples that do not stand in the report, append them to it, and give all entries in their order."""
+    from .examine import make_examine
+    from .isolated import run_isolated
+
     known: dict[str, Entry] = {}
     if arguments.report is not None:
         with wrong_input("--report"):
@@ -125,7 +125,7 @@ def _checked(samples: Sequence[Sample], arguments: argparse.Namespace) -> list[E
         todo = [sample for sample in todo if not sample.fault]
         with progress_bar("check", len(todo), "samples") as bar:
             make = functools.partial(make_examine, limit)
-            for outcome in run_isolated(make, todo, arguments.jobs, arguments.timeout):
+            for outcome in run_isolated(make, todo, jobs_of(arguments), arguments.timeout):
                 sample = todo[outcome.number]
                 fault = {"status": outcome.fault, "reason": outcome.reason, "max_pixels": limit}
                 keep(outcome.value if not outcome.fault else Entry(sample.path, sample.version, **fault))
@@ -147,118 +147,6 @@ def _appending(path: str | None) -> Iterator[IO[str] | None]:
             file.truncate(end - len(tail) + tail.rfind(b"\n") + 1)  # the command was killed while it wrote
     with open(path, "a", buffering=1) as lines:
         yield lines
-
-
-# Findings
-
-
-class Finding(NamedTuple):
-    """A sample with something to say about it.
-
-    Attributes:
-        entry: its entry.
-        kinds: its status, unless that is "good"; "pillow", "duplicate", "slow".
-        same_as: the path of the first sample with this content.
-    """
-
-    entry: Entry
-    kinds: tuple[str, ...]
-    same_as: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Give the plain values."""
-        return {**self.entry.as_dict(), "findings": list(self.kinds), "same_as": self.same_as}
-
-
-KINDS = (*FAULTS, "pillow", "duplicate", "slow")
-MEANING = {
-    "crashed": "ended a decoder's process",
-    "stuck": "took longer than --timeout",
-    "refused": "are no images, or can't be read",
-    "bad": "do not decode wholly",
-    "oversized": "promise more than --max-pixels",
-    "pillow": "are decoded by Pillow",
-    "duplicate": "have the content of another one",
-    "slow": "take many times the median to decode",
-}
-
-
-def find(entries: Sequence[Entry], slow: float) -> list[Finding]:
-    """Find what is to be said about samples; those that take more than `slow` times the median are slow."""
-    middle = median(entries)
-    first: dict[str, str] = {}
-    findings = []
-    for entry in entries:
-        kinds = [entry.status] if entry.status in FAULTS else []
-        if entry.status == "good" and entry.decoder == "pillow":
-            kinds.append("pillow")
-        same_as = first.setdefault(entry.digest, entry.path) if entry.digest else entry.path
-        if same_as != entry.path:
-            kinds.append("duplicate")
-        if entry.decoder and entry.seconds > slow * middle:
-            kinds.append("slow")
-        if kinds:
-            findings.append(Finding(entry, tuple(kinds), same_as if same_as != entry.path else ""))
-    return findings
-
-
-def median(entries: Sequence[Entry]) -> float:
-    """Give the median of the CPU time that decoding took, in seconds."""
-    return statistics.median([entry.seconds for entry in entries if entry.decoder] or [0.0])
-
-
-def _count(entries: Sequence[Entry], findings: Sequence[Finding]) -> dict[str, int]:
-    counted = Counter(kind for finding in findings for kind in finding.kinds)
-    good = sum(entry.status == "good" for entry in entries)
-    return {"samples": len(entries), "good": good, **{kind: counted[kind] for kind in KINDS}}
-
-
-def _as_json(entries: Sequence[Entry], findings: Sequence[Finding]) -> dict[str, Any]:
-    return {
-        "command": "check",
-        "summary": _count(entries, findings),
-        "median_seconds": median(entries),
-        "findings": [finding.as_dict() for finding in findings],
-    }
-
-
-def _write_csv(path: str, findings: Sequence[Finding]) -> None:
-    columns = [field.name for field in dataclasses.fields(Entry)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, "findings", "same_as"])
-    writer.writeheader()
-    for finding in findings:
-        values = finding.as_dict()
-        writer.writerow(values | {name: " ".join(values[name]) for name in ("findings", "refused_by")})
-    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text.getvalue())
-
-
-def _tell(entries: Sequence[Entry], findings: Sequence[Finding], arguments: argparse.Namespace) -> None:
-    counts = _count(entries, findings)
-    for kind in KINDS:
-        own = [finding for finding in findings if kind in finding.kinds]
-        if not own:
-            continue
-        say(f"{kind}: {len(own)} {MEANING[kind]}")
-        for finding in own[:SHOWN]:
-            say(one_line(f"  {finding.entry.path}{_detail(kind, finding)}"))
-        if len(own) > SHOWN:
-            say(f"  and {len(own) - SHOWN} more: --json or --csv FILE give all")
-        say("")
-    say(table([(name, count) for name, count in counts.items()]))
-    say(f"\nmedian decode time: {median(entries) * 1000:.2f} ms")
-    if arguments.report is not None and any(counts[kind] for kind in FAULTS):
-        say(f"A dataset leaves them out by exclude={arguments.report!r}.")
-
-
-def _detail(kind: str, finding: Finding) -> str:
-    entry = finding.entry
-    if kind == "duplicate":
-        return f": as {finding.same_as}"
-    if kind == "slow":
-        return f": {entry.seconds * 1000:.1f} ms, {entry.width} x {entry.height}"
-    return f": {entry.reason}" if entry.reason else ""
 
 
 def _factor(text: str) -> float:

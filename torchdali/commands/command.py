@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from ..distributed import default_num_threads
 from ..errors import let_through
 
 
@@ -52,10 +51,22 @@ def wrong_input(what: str = "") -> Iterator[None]:
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add `--jobs`, the number of processes; by default one per core that this process may use, also in a container."""
+    """Add `--jobs`, the number of processes; see `jobs_of`."""
+    parser.add_argument("--jobs", type=positive, metavar="N", help="processes (default: one per core)")
+
+
+def jobs_of(arguments: argparse.Namespace) -> int:
+    """Give the number of processes: by default one per core that this process may use, also in a container.
+
+    Raises:
+        UsageError: a variable of the environment that sets the cores is no number.
+    """
+    if arguments.jobs is not None:
+        return int(arguments.jobs)
+    from ..distributed import default_num_threads
+
     with wrong_input():
-        cores = default_num_threads()
-    parser.add_argument("--jobs", type=positive, default=cores, metavar="N", help="processes (default: one per core)")
+        return default_num_threads()
 
 
 def add_index_dir(parser: argparse.ArgumentParser) -> None:

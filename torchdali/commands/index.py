@@ -19,22 +19,13 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ..errors import let_through
-from ..formats.recordio import RECORDIO
-from ..formats.records import RecordFiles
-from ..formats.tfrecord import TFRECORD
-from ..formats.webdataset import tar_index
 from ..progress import progress_bar
-from ..storage import open_storage
-from .collection import kind_of, named
-from .command import UsageError, add_index_dir, add_jobs, wrong_input
-from .isolated import run_isolated
-from .parts import files_of
+from .command import UsageError, add_index_dir, add_jobs, jobs_of, wrong_input
 from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json, table
 
 SUMMARY = "build indexes of tars and records ahead of a job"
 LONGEST = 24 * 3600.0  # seconds for one file, which may be large and far away
-_RECORDS = {"tfrecord": TFRECORD, "recordio": RECORDIO}
 _WORDS = {"tar": "samples", "tfrecord": "records", "recordio": "records", "video": "clips"}
 
 
@@ -90,15 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _of_config(arguments: argparse.Namespace, config: str) -> list[tuple[str, str, Indexed]]:
     """Make the loader of a config, and with it the indexes of its dataset."""
+    from .parts import files_of
+
     with closing(loader_of_arguments(arguments, config)) as loader, wrong_input(config):
         return [(path, kind, Indexed(number, None)) for path, (kind, number) in files_of(loader.source).items()]
 
 
 def _indexed(files: list[tuple[str, str]], arguments: argparse.Namespace) -> list[tuple[str, str, Indexed]]:
+    from .isolated import run_isolated
+
     found: dict[int, Indexed] = {}
     with progress_bar("index", len(files), "files") as bar:
         make = functools.partial(make_index, arguments.index_dir)
-        for outcome in run_isolated(make, files, arguments.jobs, LONGEST):
+        for outcome in run_isolated(make, files, jobs_of(arguments), LONGEST):
             found[outcome.number] = outcome.value if not outcome.fault else Indexed(0, 0.0, outcome.reason)
             bar.update()
     return [(*file, found[number]) for number, file in enumerate(files)]
@@ -110,6 +105,12 @@ def make_index(index_dir: str | None) -> Callable[[tuple[str, str]], Indexed]:
 
 
 def _index(index_dir: str | None, file: tuple[str, str]) -> Indexed:
+    from ..formats.recordio import RECORDIO
+    from ..formats.records import RecordFiles
+    from ..formats.tfrecord import TFRECORD
+    from ..formats.webdataset import tar_index
+    from ..storage import open_storage
+
     path, kind = file
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
@@ -118,7 +119,7 @@ def _index(index_dir: str | None, file: tuple[str, str]) -> Indexed:
             if kind == "tar":
                 count = len(tar_index(open_storage(path), index_dir)["key_ends"])
             else:
-                count = len(RecordFiles(_RECORDS[kind], [path], index_dir=index_dir))
+                count = len(RecordFiles(TFRECORD if kind == "tfrecord" else RECORDIO, [path], index_dir=index_dir))
         except (OSError, ValueError) as error:
             let_through(error)
             return Indexed(0, time.perf_counter() - start, " ".join(str(error).split()))
@@ -132,6 +133,8 @@ def _files(paths: list[str]) -> list[tuple[str, str]]:
     Raises:
         UsageError: a path is missing, or is nothing that has an index.
     """
+    from .collection import kind_of, named
+
     files: dict[str, str] = {}
     for path, kind in named(paths):
         if kind == "folder":

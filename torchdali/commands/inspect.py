@@ -18,14 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..checks import nearest_path
 from ..errors import StateMismatchError, first_line, let_through
-from ..python.iterable import IterableSource
 from ..state import OLDER, VERSION, unpack
 from .command import UsageError, add_index_dir, wrong_input
-from .compare import make_compare
 from .recipe import add_recipe, check_arguments, is_config
 from .terminal import say, say_json
 
@@ -60,7 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
             "it, as DataLoader.state_dict() gives it"
         )
     check_arguments(arguments, arguments.data or ["no --data"], ["index_dir", "ext", "exclude"])
-    compared = make_compare(arguments) if arguments.data is not None else None
+    compared = None
+    if arguments.data is not None:
+        from .compare import make_compare
+
+        compared = make_compare(arguments)
     results = []
     for place, state in states:
         result: dict[str, Any] = {"place": place, "state": _plain(state), "words": words(state)}
@@ -97,6 +97,8 @@ def load(path: str, trust: bool = False) -> Any:
     if start[:1] in (b"{", b"[") or path.endswith(".json"):
         with wrong_input(f"{path} is no checkpoint: a .json file, or one of torch.save was expected"):
             return json.loads(Path(path).read_text(encoding="utf-8"))
+    import torch
+
     try:
         return torch.load(path, map_location="meta", weights_only=not trust)
     except Exception as error:
@@ -147,6 +149,13 @@ def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
 # The state
 
 
+def _source_keys() -> tuple[str, ...]:
+    """Give the entries of a state that belong to the source."""
+    from ..python.iterable import IterableSource
+
+    return IterableSource.state_keys
+
+
 def problems(state: Mapping[str, Any], strict: bool = True) -> list[str]:
     """Say why this torchdali would refuse a state from any loader; an empty list: it reads it.
 
@@ -157,7 +166,7 @@ def problems(state: Mapping[str, Any], strict: bool = True) -> list[str]:
     version = state["version"]
     if type(version) is not int or version not in (VERSION, *OLDER):
         return [f"version: this torchdali reads {VERSION}, got {version!r:.40}"]
-    own = {key: value for key, value in state.items() if key not in IterableSource.state_keys}
+    own = {key: value for key, value in state.items() if key not in _source_keys()}
     types = {"seed": int, "order": str, "num_samples": int, "dataset": str}
     wrong = [
         f"{key}: {types[key].__name__} was expected, got {own.get(key, 'nothing')!r:.80}"
@@ -194,7 +203,7 @@ def words(state: Mapping[str, Any]) -> list[str]:
         lines.append("not begun: the loader goes on with the epoch's first sample")
     lines.append(f"order {state['order']!r}, seed {state['seed']}")
     lines.append(f"dataset {state['dataset']!r}")
-    lines += [f"with the state of the {key} that the loader reads" for key in IterableSource.state_keys if key in state]
+    lines += [f"with the state of the {key} that the loader reads" for key in _source_keys() if key in state]
     return lines
 
 

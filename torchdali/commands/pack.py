@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..datasets import Packed
 from ..errors import TorchDaliError, first_line
-from ..loader import DataLoader
-from ..packing import pack
-from ..transforms import Resize
 from .command import add_index_dir, positive, wrong_input
 from .preview import passes_on, read
 from .recipe import add_recipe, check_arguments
 from .terminal import note, say, say_json
+
+if TYPE_CHECKING:
+    from ..datasets import Packed
 
 __all__ = ["SUMMARY", "add_arguments", "passes_on", "run"]
 
@@ -43,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Pack; 1: a sample is bad, or a file of the pack is damaged."""
+    from ..loader import DataLoader
+    from ..packing import pack
+    from ..transforms import Resize
+
     check_arguments(arguments, [arguments.path], ["index_dir"])
     source = read(arguments)
     dataset = source.dataset if isinstance(source, DataLoader) else source

@@ -15,11 +15,7 @@ from typing import Any
 
 from ..checks import nearest
 from ..errors import TorchDaliError, first_line
-from ..formats.parts import ending
-from ..loader import DataLoader
-from ..showing import show
 from .command import UsageError, add_index_dir, positive, wrong_input
-from .data import dataset_of
 from .recipe import add_recipe, check_arguments, is_config, loader_of_arguments
 from .terminal import note, say, say_json
 
@@ -48,6 +44,9 @@ def passes_on(arguments: argparse.Namespace) -> bool:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw the figure; 1: a sample is bad."""
+    from ..loader import DataLoader
+    from ..showing import show
+
     if arguments.out is not None:
         _check_out(arguments.out)
     check_arguments(arguments, [arguments.path], ["shuffle", "seed", "index_dir"])
@@ -84,10 +83,14 @@ def read(arguments: argparse.Namespace) -> Any:
     """
     if is_config(arguments.path):
         return loader_of_arguments(arguments, arguments.path)
+    from .data import dataset_of
+
     return dataset_of(arguments.path, arguments.index_dir)
 
 
 def _check_out(path: str) -> None:
+    from ..formats.parts import ending
+
     if ending(path) not in FORMATS:
         hint = nearest(ending(path), FORMATS)
         raise UsageError(f"--out must end with one of {', '.join(FORMATS)}, got {path!r}{hint}")

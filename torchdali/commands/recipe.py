@@ -19,14 +19,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..checks import nearest_path
 from ..errors import first_line, let_through
-from ..loader import DataLoader
 from .command import UsageError, wrong_input
+
+if TYPE_CHECKING:
+    from ..loader import DataLoader
 
 SPLITS = ("train", "val")
 _DATASETS = ("train", "val", "test", "predict")  # of a DataModule
@@ -92,6 +92,8 @@ def loader_of(config: str, more: Sequence[str] = (), split: str = "train", recip
     if not script.is_file():
         hint = "" if recipe is not None else ": write --recipe SCRIPT"
         raise UsageError(f"the recipe {script} of {config} does not exist{nearest_path(script)}{hint}")
+    import torch
+
     try:
         configs = importlib.import_module("torchdali.configs")
         yaml = importlib.import_module("yaml")

@@ -189,7 +189,10 @@ class HostPass:
         sizes = drawn.sizes[lead]
         extra = {"boxes": self._boxes(scene, drawn)} if isinstance(step, Mover) and step.needs_boxes else {}
         flat = scene.volumes and getattr(step, "dims", 2) == 2 and sizes is not None
-        if flat:  # of volumes, the height and width
+        params: Params
+        if type(step).make_params is Transform.make_params:  # nothing is drawn: the numbers' keys need not be made
+            params, after = {}, sizes
+        elif flat:  # of volumes, the height and width
             assert sizes is not None
             params, after = step.make_params(fresh(), sizes[:, 1:], **extra)
             after = None if after is None else np.concatenate([sizes[:, :1], after], 1)

@@ -331,8 +331,10 @@ class Plan(Chain):
             assert whole is not None
             draws = [drawn.draws[1]] if len(self.steps) > 1 else [view.draws[0] for view in views]
             windows = [fields[name] for fields in draws]
-            low = np.min([np.clip(window["start"], 0, whole - 1) for window in windows], axis=0)
-            ends = np.max([np.minimum(window["start"] + window["shape"], whole) for window in windows], axis=0)
+            low, ends = whole - 1, np.zeros_like(whole)
+            for window in windows:
+                low = np.minimum(low, np.maximum(window["start"], 0))
+                ends = np.maximum(ends, np.minimum(window["start"] + window["shape"], whole))
             high = np.maximum(ends, low + 1)
             drawn.draws[0][name] = {"start": low.astype(np.int32), "shape": (high - low).astype(np.int32)}
             for fields, window in zip(draws, windows, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -116,15 +116,12 @@ class Program:
             if start:
                 drawn = self._draw_after_function(chain, (start, stop), sample, rand, drawn, ops)
             for k in range(start, stop):
-                step = chain.transform(k)
-                for name in plan.pixels:
-                    if name in sample and not (isinstance(step, Decode) and name not in plan.encoded):
-                        fed = {
-                            key: feed(Argument(number, k, name, key), as_argument(values))
-                            for key, values in step.dali_params(drawn.draws[k].get(name, {})).items()
-                        }
-                        ops.frames = plan.kinds[name].word == "video"
-                        sample[name] = step.transform(ops, sample[name], **fed)
+                for name, params in self._params(chain, k, sample, drawn):
+                    fed = {
+                        key: feed(Argument(number, k, name, key), as_argument(values)) for key, values in params.items()
+                    }
+                    ops.frames = plan.kinds[name].word == "video"
+                    sample[name] = chain.transform(k).transform(ops, sample[name], **fed)
             if stop < chain.split:
                 if number:
                     self._annotations(sample, drawn)  # the first stage has done it for the shared steps
@@ -135,6 +132,24 @@ class Program:
                     for name in set(plan.encoded) & set(sample):
                         check_decoded(plan, name, _dali.shapes(sample[name]))
         return sample
+
+    def _params(self, chain: Chain, k: int, present: Iterable[str], drawn: Drawn) -> Iterator[tuple[str, Params]]:
+        """The fields that a step transforms, and the params of its device form."""
+        step = chain.transform(k)
+        for name in self.plan.pixels:
+            if name in present and not (isinstance(step, Decode) and name not in self.plan.encoded):
+                yield name, step.dali_params(drawn.draws[k].get(name, {}))
+
+    def arguments(self, work: Work) -> list[Argument]:
+        """The arguments that a plan without functions takes, in the order in which it feeds them."""
+        chains = zip(self.plan.chains, [work.drawn, *work.views], strict=True)
+        return [
+            Argument(number, k, name, key)
+            for number, (chain, drawn) in enumerate(chains)
+            for k in range(chain.split)
+            for name, params in self._params(chain, k, self.plan.inputs, drawn)
+            for key in params
+        ]
 
     def values(self, work: Work, arguments: Sequence[Argument]) -> list[NDArray[Any]]:
         """The values of arguments for a work, of a plan that can be traced."""

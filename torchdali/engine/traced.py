@@ -6,11 +6,12 @@ import contextlib
 import functools
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from .. import _dali
@@ -170,18 +171,31 @@ class Traced:
         return columns + self._eager.program.values(work, arguments)
 
     def _build(self, first: Work, form: Form) -> Trace:
-        eager, program, plan = self._eager, self._eager.program, self._eager.plan
-        # One sample, eagerly, shows which arguments there are, and the element types in between.
-        probe = _one_sample(first)
+        program, probe = self._eager.program, _one_sample(first)
+        if not self._eager.plan.any_functions:
+            # What it takes is known, and most steps do not ask for the types of what they get: the first batch comes
+            # a quarter earlier than after a call of dynamic mode, which analyses the code that calls it.
+            with contextlib.suppress(_dali.UnseenError):
+                return self._traced(probe, form, program.arguments(probe), ())
         arguments: list[Argument] = []
 
         def note(argument: Argument, values: NDArray[Any]) -> Any:
             arguments.append(argument)
             return _dali.as_batch(values)
 
-        ops = eager.ops()
-        with eager.session:
-            program(ops, eager.inputs(probe), probe, note)
+        # One sample, eagerly, shows which arguments there are, and the element types in between.
+        ops = self._eager.ops()
+        with self._eager.session:
+            program(ops, self._eager.inputs(probe), probe, note)
+        return self._traced(probe, form, arguments, ops.seen)
+
+    def _traced(self, probe: Work, form: Form, arguments: list[Argument], seen: Sequence[torch.dtype | int]) -> Trace:
+        """Build the pipeline.
+
+        Raises:
+            UnseenError: a step asks for more than was seen.
+        """
+        eager, program, plan = self._eager, self._eager.program, self._eager.plan
         layouts = [layout_of(plan, name) for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)
         inlet = Inlet()
@@ -191,9 +205,9 @@ class Traced:
             inputs = dict(zip(plan.inputs, sources, strict=False))
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if layout_of(plan, name) else node for name, node in inputs.items()}
-            traced_ops = _dali.TracedOps(eager.kind, ops.seen)
-            traced_ops.alone = ops.alone
-            traced = program(traced_ops, inputs, probe, lambda *_: next(nodes))
+            ops = _dali.TracedOps(eager.kind, seen)
+            ops.alone = eager.ops().alone
+            traced = program(ops, inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
         return Trace(pipe, inlet, list(traced), arguments, form)

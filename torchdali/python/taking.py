@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..errors import leave_frame
 from ..generators import HeldGenerators
 from ..held_state import HeldState
-from ..seeding import seed_sample, seeded
+from ..seeding import seed_sample
 from ..workers.info import worker_info
 from .iterable_requests import IterablePass
 
@@ -150,7 +150,7 @@ class Taking:
             stream = part.rank * part.num_workers + part.worker if number else 0
         elif self.asked:
             stream = part.worker
-        seeded(part.seed, part.key, stream << 40 | number)
+        seed_sample(part.seed, part.key, stream << 40 | number)
         if self.asked is None:
             self._watch(partial(self._learn, number))
 

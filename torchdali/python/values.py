@@ -160,8 +160,7 @@ def _array_converter(form: Form, other: Callable[[Any], Any]) -> Callable[[Any],
             array = np.frombuffer(value, np.uint8)
         elif type(value) is torch.Tensor or _is_tv_tensor(value):
             try:
-                with torch._C.DisableTorchFunctionSubclass():
-                    array = value.numpy()
+                array = _plain(value).numpy()
             except (TypeError, RuntimeError):  # it has a gradient or no dtype of numpy, is conjugated or on a GPU
                 return other(value)
         if type(array) is np.ndarray and array.dtype == dtype and array.ndim == ndim and expected.shape is None:

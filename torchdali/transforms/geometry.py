@@ -33,7 +33,7 @@ class Window(Mover):
 
 def window_params(start: NDArray[Any], shape: Any) -> tuple[Params, Sizes]:
     """Make the params of windows, [N, 2] each, and their sizes."""
-    shapes = np.broadcast_to(np.asarray(shape, np.int32), start.shape)
+    shapes = np.full(start.shape, shape, np.int32)
     return {"start": start.astype(np.int32), "shape": shapes}, shapes.astype(np.int64)
 
 

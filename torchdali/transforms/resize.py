@@ -169,7 +169,7 @@ class RandomResizedCrop(Resizing):
         assert sizes is not None
         start, shape = self.windows(rand, sizes)
         params, _ = window_params(start, shape)
-        size = np.broadcast_to(np.array(size_pair(self.size), np.int64), start.shape)
+        size = np.full(start.shape, size_pair(self.size), np.int64)
         return {**params, "size": size.astype(np.float32)}, size
 
     def windows(self, rand: Rand, sizes: Sizes) -> tuple[Sizes, Sizes]:
@@ -189,11 +189,16 @@ class RandomResizedCrop(Resizing):
     def _tries(self, rand: Rand, sizes: Sizes, tries: int) -> tuple[Sizes, NDArray[np.bool_]]:
         """Give for each sample the first of some shapes [N, 2] that fits into the image, and whether one does."""
         (small, large), (low, high) = self.scale, self.ratio
-        area = sizes.prod(axis=1, dtype=np.float64)[:, None] * rand.uniform(small, large, shape=tries)
+        heights, widths = sizes[:, :1], sizes[:, 1:]
+        area = heights.astype(np.float64) * widths * rand.uniform(small, large, shape=tries)
         ratio = np.exp(rand.uniform(math.log(low), math.log(high), shape=tries).astype(np.float64))
-        shape = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], 2))).astype(np.int64)
-        fits = np.all((shape > 0) & (shape <= sizes[:, None]), axis=2)
-        return shape[np.arange(len(sizes)), fits.argmax(axis=1)], fits.any(axis=1)
+        # Each edge alone: numpy reduces an axis of two as slowly as a long one.
+        height, width = np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
+        fits = (height > 0) & (height <= heights) & (width > 0) & (width <= widths)
+        first = np.arange(len(sizes)), fits.argmax(axis=1)
+        shape = np.empty((len(sizes), 2), np.int64)
+        shape[:, 0], shape[:, 1] = height[first], width[first]
+        return shape, fits[first]
 
     def _central(self, sizes: Sizes) -> Sizes:
         height, width = sizes[:, 0], sizes[:, 1]
