@@ -16,6 +16,7 @@ from .attribute import Attribute, fixed
 from .batch import BadSample
 from .checks import flag
 from .distributed import Shard
+from .drawn import Batches
 from .errors import first_line, let_through
 from .iterator import LoaderIterator
 from .kinds import AnyKind
@@ -272,6 +273,16 @@ class DataLoader(TakenByFabric):
     @batch_sampler.setter
     def batch_sampler(self, value: Any) -> None:
         raise fixed("batch_sampler")  # by object.__setattr__
+
+    @property
+    def given_sampler(self) -> Any:
+        """The sampler that was given; None: there is none."""
+        return None if isinstance(self.options.sampler, Batches) else self.options.sampler
+
+    @property
+    def given_batch_sampler(self) -> Any:
+        """The batch sampler that was given, unless it is torch's own; None: there is none."""
+        return self.options.sampler.sampler if isinstance(self.options.sampler, Batches) else None
 
     @property
     def transform(self) -> Any:

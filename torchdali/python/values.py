@@ -182,9 +182,9 @@ def column_of(kind: Held, values: list[Any]) -> Column:
     if not values:
         return numbers
     # numpy makes floats of integers beyond int64, and objects of larger ones.
-    if (
-        values
-        and numbers.dtype.kind in "fO"
+    large = numbers.dtype.kind == "u" and any(type(value) is int for value in values)  # beyond int64, all of them
+    if large or (
+        numbers.dtype.kind in "fO"
         and (numbers.dtype.hasobject or all(isinstance(value, (int, np.integer)) for value in values))
     ):
         raise OverflowError(
