@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import io
 import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from torch.utils.data import BatchSampler, SequentialSampler, WeightedRandomSampler
 
 import torchdali as td
 from torchdali import transforms as T
@@ -138,3 +140,28 @@ def test_a_whole_loader_goes_through_torch_save() -> None:
     loader = torch.load(file, weights_only=False)
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
     assert loader.options.memory_format is torch.contiguous_format
+
+
+def test_the_given_samplers_attributes_are_reached_through_the_loader() -> None:
+    """As `train_loader.sampler.weights = weights` between epochs, which torch's loader takes."""
+    dataset = list(range(8))
+    loader = td.DataLoader(dataset, 4, sampler=WeightedRandomSampler([1.0] * 4 + [0.0] * 4, 8))
+    assert loader.sampler.num_samples == 8 and loader.sampler.replacement is True
+    assert {int(i) for batch in loader for i in batch} <= {0, 1, 2, 3}
+    loader.sampler.weights = torch.tensor([0.0] * 4 + [1.0] * 4)
+    assert {int(i) for batch in loader for i in batch} <= {4, 5, 6, 7}
+
+    class Grouped(BatchSampler):
+        group = 2
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter([list(range(i, i + self.group)) for i in range(0, 8, self.group)])
+
+    loader = td.DataLoader(dataset, batch_sampler=Grouped(SequentialSampler(dataset), 2, False))
+    loader.batch_sampler.group = 4
+    assert loader.batch_sampler.group == 4
+    with pytest.raises(AttributeError, match="has no attribute 'weights'"):
+        _ = loader.sampler.weights
+    for one in (loader, td.DataLoader(dataset, 4), td.DataLoader(dataset, 4, sampler=td.WeightedSampler([1.0] * 8, 8))):
+        with pytest.raises(AttributeError, match="weights of a loader's sampler can be set only where you gave"):
+            one.sampler.weights = torch.ones(8)

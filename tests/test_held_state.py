@@ -233,3 +233,26 @@ def test_generators_of_samplers_without_a_length() -> None:
     assert [batch.tolist() for batch, _ in zip(loader, range(6), strict=False)] == whole
     loader.set_epoch(1)
     assert next(iter(loader)).tolist() != whole[0]
+
+
+class AsksItsLoader(IterableDataset[Any]):
+    """Its own loader tells it where it stands, as LitData's and MosaicML Streaming's do."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(N)
+
+    def state_dict(self, num_samples_yielded: int, num_workers: int, batch_size: int) -> dict[str, int]:
+        return {"num_samples_yielded": num_samples_yielded}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        raise AssertionError("there is no state to load")
+
+
+@pytest.mark.filterwarnings("ignore:.* has no state_dict")
+def test_a_dataset_whose_state_needs_numbers_is_iterated_again() -> None:
+    loader = td.DataLoader(AsksItsLoader(), 4)
+    for _ in zip(range(2), loader, strict=False):
+        pass
+    resumed = td.DataLoader(AsksItsLoader(), 4)
+    resumed.load_state_dict(loader.state_dict())
+    assert torch.cat(list(resumed)).tolist() == list(range(8, N))

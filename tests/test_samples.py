@@ -291,7 +291,7 @@ def test_unusual_samples_leave_workers_as_they_are() -> None:
     assert_same(batch, default_collate([Unusual()[i] for i in range(3)]))
 
 
-@pytest.mark.parametrize("numbers", [[1, 2**63], [2**64], [1, -(2**64)], [0.5, 2**70]])
+@pytest.mark.parametrize("numbers", [[1, 2**63], [2**63, 2**63 + 1], [2**64], [1, -(2**64)], [0.5, 2**70]])
 def test_integers_that_no_tensor_holds_are_an_error_and_never_floats(numbers: list[Any]) -> None:
     loader = td.DataLoader(numbers, len(numbers), device="cpu")
     with pytest.raises(OverflowError, match=r"integers must fit int64 to become a tensor, got .*: give strings"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -12,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data._utils.collate import default_collate, default_collate_fn_map
 
-from .batch import Column, Padded
+from .batch import Collated, Column, Padded
 from .checks import last_part, resolve
-from .errors import PadValueError
+from .errors import FieldTypeError, PadValueError
 from .signature import check_arrays
 
 
@@ -164,16 +165,53 @@ def collate_arrays(
     return Padded(data.to(device, non_blocking=True), torch.from_numpy(sizes).to(device, non_blocking=True))
 
 
-def collate_registered(values: Any) -> Any:
-    """Put objects together by the function that the user registered for their type in `default_collate_fn_map`.
+def collate_objects(field: str, values: Any, device: torch.device) -> Any:
+    """Put objects together as torch does it, where it has a way.
+
+    There is one for types that the user registered in `default_collate_fn_map`, and for tensors of a type of the
+    user's, which `torch.stack` keeps.
 
     Args:
-        values: the objects of a field, one per sample; where there is no such function, they are given back.
+        field: the field's name.
+        values: its objects, one per sample; where there is no way, they are given back.
+        device: where the result arrives.
+
+    Raises:
+        FieldTypeError: tensors of a type of the user's have several shapes.
     """
+    made = values
     for cls, function in default_collate_fn_map.items():
         if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
-            return function(list(values), collate_fn_map=default_collate_fn_map)
-    return values
+            made = function(list(values), collate_fn_map=default_collate_fn_map)
+            break
+    else:
+        if values and all(is_of_own_type(value) for value in values):
+            shapes = sorted({tuple(value.shape) for value in values})
+            if len(shapes) > 1:
+                raise FieldTypeError(
+                    f"{field}: tensors of the type {type(values[0]).__name__} must have one shape in a batch, got "
+                    f"{shapes[0]} and {shapes[1]}: write kinds={{{field!r}: 'array'}} for plain ones that are padded, "
+                    "or collate_fn="
+                )
+            made = torch.stack(list(values))
+    return made if made is values or device.type == "cpu" else Collated(made, len(values)).to(device).value
+
+
+def is_of_own_type(value: Any) -> bool:
+    """Whether a value is a tensor of a type of the user's or a library's, which keeps its type in torch's functions.
+
+    MONAI's MetaTensor is one.  Neither torchvision's tv_tensors nor parameters are, which torch stacks to plain
+    tensors, nor tensors that are not plain memory.
+    """
+    kind: Any = type(value)
+    own = kind is not torch.Tensor and isinstance(value, torch.Tensor) and _keeps_its_type(kind)
+    return own and value.layout == torch.strided and not value.is_nested
+
+
+@functools.lru_cache(64)
+def _keeps_its_type(kind: Any) -> bool:
+    tv_tensor = kind.__module__.startswith("torchvision.tv_tensors")
+    return not tv_tensor and kind.__torch_function__ is not torch._C._disabled_torch_function_impl
 
 
 def as_dict(fields: dict[str, Any]) -> dict[str, Any]:

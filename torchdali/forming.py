@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .batch_function import BatchFunction
-from .collate import collate_registered
+from .collate import collate_objects
 from .distributed import Shard
 from .engine.work import Work
 from .generators import HeldGenerators
@@ -30,6 +30,7 @@ class Forming:
         form: puts the fields into the form that the user asked for.
         rebuild: puts one sample's fields into the form of the source's samples.
         objects: the fields that are lists of objects.
+        together: objects that torch has a way for are put together, see `collate_objects`.
         collate: the user's `collate_fn` of decoded samples, instead of `form`; None: there is none, or the workers call
             it.
         transform: the user's `batch_transform`; None: there is none.
@@ -41,6 +42,7 @@ class Forming:
     form: Callable[[dict[str, Any]], Any]
     rebuild: Callable[[dict[str, Any]], Any]
     objects: Collection[str]
+    together: bool
     collate: BatchFunction | None
     transform: BatchFunction | None
     seed: int
@@ -63,7 +65,9 @@ class Forming:
 
         if self.collate is None:
             own = {
-                name: collate_registered(fields[name]) for name in self.objects if isinstance(fields.get(name), list)
+                name: collate_objects(name, fields[name], self.device)
+                for name in self.objects
+                if self.together and isinstance(fields.get(name), list)
             }
             batch = self.form(fields | own)
         else:

@@ -16,6 +16,7 @@ from .attribute import Attribute, fixed
 from .batch import BadSample
 from .checks import flag
 from .distributed import Shard
+from .drawn import Batches
 from .errors import first_line, let_through
 from .iterator import LoaderIterator
 from .kinds import AnyKind
@@ -116,6 +117,8 @@ class DataLoader(TakenByFabric):
         pickler: a module with `dumps` and `loads` that carries the dataset to the workers, or (module, keywords of
             dumps, keywords of loads); None: cloudpickle, which shares large tensors.
         pin_memory: batches on the CPU lie in pinned memory, where there is a GPU.
+        snapshot_every_n_steps: of torchdata's StatefulDataLoader, whose scripts may keep it; the state is that of the
+            last batch whatever it is.
 
     Other arguments of torch's DataLoader are refused with the word to write instead.
 
@@ -174,6 +177,7 @@ class DataLoader(TakenByFabric):
         multiprocessing_context: Any = None,
         persistent_workers: bool = False,
         in_order: bool = True,
+        snapshot_every_n_steps: int | None = 1,
         pickler: Any = None,
     ) -> None:
         self.options = Options(
@@ -216,6 +220,7 @@ class DataLoader(TakenByFabric):
             multiprocessing_context=multiprocessing_context,
             persistent_workers=persistent_workers,
             in_order=in_order,
+            snapshot_every_n_steps=snapshot_every_n_steps,
             pickler=pickler,
         )
         options = self.options
@@ -268,6 +273,16 @@ class DataLoader(TakenByFabric):
     @batch_sampler.setter
     def batch_sampler(self, value: Any) -> None:
         raise fixed("batch_sampler")  # by object.__setattr__
+
+    @property
+    def given_sampler(self) -> Any:
+        """The sampler that was given; None: there is none."""
+        return None if isinstance(self.options.sampler, Batches) else self.options.sampler
+
+    @property
+    def given_batch_sampler(self) -> Any:
+        """The batch sampler that was given, unless it is torch's own; None: there is none."""
+        return self.options.sampler.sampler if isinstance(self.options.sampler, Batches) else None
 
     @property
     def transform(self) -> Any:

@@ -82,6 +82,7 @@ class Options:
     multiprocessing_context: Any = None
     persistent_workers: bool = False
     in_order: bool = True
+    snapshot_every_n_steps: int | None = 1
     pickler: Any = None
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class Options:
         self._set("seed", integer("seed", self.seed, 0, 2**63 - 1))
         self._set("prefetch_factor", 2 if self.prefetch_factor is None else self.prefetch_factor)
         self._set("prefetch_factor", integer("prefetch_factor", self.prefetch_factor, 0))
+        if self.snapshot_every_n_steps is not None:
+            self._set("snapshot_every_n_steps", integer("snapshot_every_n_steps", self.snapshot_every_n_steps, 1))
         if self.num_threads is not None:
             self._set("num_threads", integer("num_threads", self.num_threads, 1))
         if self.max_pixels is not None:
@@ -144,7 +147,7 @@ class Options:
             if value := getattr(self, name):
                 raise ValueError(f"torchdali.DataLoader has no {name}={value!r:.80}: {instead}")
         if not self.in_order:
-            raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order")
+            raise ValueError("torchdali.DataLoader has no in_order=False: a stream has one order, so leave it out")
 
     def _unfold_batch_sampler(self) -> None:
         """Put a batch sampler where `sampler` is; torch's own is a sampler, a batch size and drop_last."""

@@ -169,6 +169,7 @@ class Passes:
             form=form,
             rebuild=source.rebuild,
             objects=objects,
+            together=options.output != "list",
             # Where samples of Python code go to it as they are, the worker calls it.
             collate=None if collate is None or source.collated else BatchFunction("collate_fn", collate, alone=True),
             transform=self._batch_function,

@@ -84,6 +84,8 @@ class CallbackJob:
         batch: it makes whole batches, and is called with a `BatchInfo`.
     """
 
+    transformed = True  # samples go through transforms
+
     def __init__(self, callback: Callable[[Any], Any], batch: bool) -> None:
         self.dataset = callback
         self._batch = batch
@@ -101,7 +103,7 @@ class CallbackJob:
             try:
                 sample = self.dataset(info)
                 sample = rows_of(sample)[0] if self._batch else sample
-                return Description(Structure.of(sample, request.fields, request.kinds))
+                return Description(Structure.of(sample, request.fields, request.kinds, transformed=self.transformed))
             except StopIteration:
                 if info[0] == 0 and failed is None:
                     return None

@@ -53,12 +53,12 @@ class Collating:
             samples: the samples; none, where an iterable has ended.
             numbers: start the global generators for the function: the loader's seed, the pass, the batch's place.
         """
-        if not samples:
+        if not len(samples):
             return {}
         try:
             with self._held.preserved():
                 self._held.seed(seed_all(Key.COLLATE, *numbers))
-                batch = self._function(samples[0] if self.single else list(samples))
+                batch = self._function(samples[0] if self.single else samples)
         except Exception as error:
             error.add_note("torchdali: collate_fn raised this for the batch that ends with this sample")
             raise

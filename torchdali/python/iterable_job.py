@@ -39,6 +39,7 @@ class IterableJob:
     """
 
     collating: Collating | None = None  # puts a batch together, where the user's function does
+    transformed = True  # samples go through transforms
 
     def __init__(self, dataset: Any, shard: str, batch: bool = False) -> None:
         self.dataset = dataset
@@ -68,7 +69,7 @@ class IterableJob:
 
     def __getstate__(self) -> dict[str, Any]:
         # A pass does not travel.
-        kept = ("dataset", "_shard", "_batch", "collating")
+        kept = ("dataset", "_shard", "_batch", "collating", "transformed")
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -115,7 +116,7 @@ class IterableJob:
         if self._batch:
             sample, *others = rows_of(sample)
         lists = common_lists(sample, others if self._batch else taking.peek_more(request.batch_size - 1, progress))
-        return Description(Structure.of(sample, request.fields, request.kinds, lists))
+        return Description(Structure.of(sample, request.fields, request.kinds, lists, self.transformed))
 
     def read(self, request: IterableRead, progress: Callable[[int], None]) -> Answer:
         """Read the next batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import getitem
 from typing import Any, NamedTuple
@@ -70,9 +70,11 @@ class MapJob:
 
     Attributes:
         collating: puts a batch together, where the user's function does.
+        transformed: samples go through transforms.
     """
 
     collating: Collating | None = None
+    transformed = True
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -114,7 +116,8 @@ class MapJob:
                     f"{type(self.dataset).__name__}.__getitems__ must give one sample for each of "
                     f"{len(request.indices)} indices, got {len(samples)}"
                 )
-            rows = [convert(sample) for sample in samples]
+            # A function of the user's gets what the dataset made, as in torch: tensordict's is a batch already.
+            rows = samples if self.collating is not None else [convert(sample) for sample in samples]
         if self.collating is not None:
             return Answer(self.collating.columns(rows, request.seed, request.key, request.keys[0]))
         return Answer(request.structure.columns(rows))
@@ -174,7 +177,7 @@ class MapJob:
                 differ = differ or (first is not None and held != most)
                 if held > most:  # fields that the samples before it lack
                     first, most = None, held
-                structure = Structure.of(other, request.fields, request.kinds, lengths if first is None else lists)
+                structure = self._structure_of(other, request, lengths if first is None else lists)
             except Exception as error:
                 let_through(error)
                 failed = failed or leave_frame(error)
@@ -197,7 +200,10 @@ class MapJob:
             assert failed is not None
             progress(request.indices[0])
             raise failed
-        return Structure.of(sample, request.fields, request.kinds, lists)
+        return self._structure_of(sample, request, lists)
+
+    def _structure_of(self, sample: Any, request: MapDescribe, lists: Iterable[Path]) -> Structure:
+        return Structure.of(sample, request.fields, request.kinds, lists, self.transformed)
 
     def _one(self, one: Any) -> Any:
         fetch = _many(self.dataset)

@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ..errors import StateMismatchError, let_through
 
 
 def has_state(dataset: Any) -> bool:
-    """Whether a dataset, or an iterator, has a state of its own that it takes back."""
-    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
+    """Whether a dataset, or an iterator, has a state of its own that it gives without arguments, and takes back.
+
+    LitData's and MosaicML Streaming's ask their own loaders for numbers: such a dataset is iterated again.
+    """
+    give, take = getattr(dataset, "state_dict", None), getattr(dataset, "load_state_dict", None)
+    return callable(give) and callable(take) and _needs_nothing(give)
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments."""
+    own = getattr(function, "__func__", None)
+    try:
+        return not _needed(function) if own is None else _needed(own) <= 1
+    except TypeError:  # it can't be a key
+        return True
+
+
+@lru_cache(64)
+def _needed(function: Callable[..., Any]) -> int:
+    """Count the arguments that a function needs, with `self` those of a method."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of a builtin
+        return 0
+    needed = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    return sum(one.default is one.empty and one.kind in needed for one in parameters)
 
 
 def load(owner: Any, state: Any, before: Exception | None = None) -> None:

@@ -8,6 +8,7 @@ values become fields, and a batch comes out in the same form:
     torchvision's tv_tensors                                image, mask, boxes, points, video
     PIL images of the modes 1, P, I and F, [H, W] as they are; other arrays and tensors    array
     numbers, bool, tensors and arrays without dimensions    number
+    tensors of a type of the user's, such as MONAI's        object, which torch stacks
     strings, None and anything else                         object
 
 A list inside a sample is such a container if it holds tensors, arrays or numbers only, and as many in each sample (of
@@ -35,7 +36,7 @@ from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
 from ..signature import Form
 from .quick import UnlikeError, quick_way
-from .values import column_of, convert, converter, form_as, form_of
+from .values import column_of, convert, converter, form_as, form_of, natural_kind
 
 Path = tuple[Any, ...]  # keys, indices and attribute names from the sample to a value
 
@@ -88,12 +89,14 @@ class Structure:
         fields: Sequence[str] | None = None,
         kinds: Mapping[str, AnyKind] | None = None,
         lists: Iterable[Path] = (),
+        transformed: bool = True,
     ) -> Structure:
         """Take the structure of a sample.
 
         Args:
             sample: the first one; all others must be like it.
             lists: the paths of the lists that are containers, see `lists_in`.
+            transformed: samples go through transforms.
             fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
             kinds: kinds of fields by their names, in place of those that the values show.
 
@@ -112,8 +115,8 @@ class Structure:
         values = [_at(sample, path) for path in paths]
         if not paths:
             raise TypeError(f"a sample must hold at least one value, got {sample!r:.100}")
-        forms = [form_of(value) for value in values]
-        names = _names(paths, forms)
+        forms = [form_of(value, transformed) for value in values]
+        names = _names(paths, [natural_kind(value) for value in values])
         if fields is not None:
             names = name_parts(fields, names, ALWAYS)
         seen = [
@@ -341,13 +344,13 @@ def _spell(path: Path) -> str:
 _GUESSES: dict[Held, str] = {"encoded": "image", "image": "image", "number": "label"}
 
 
-def _names(paths: Sequence[Path], forms: Sequence[Form]) -> list[str]:
+def _names(paths: Sequence[Path], kinds: Sequence[Held]) -> list[str]:
     """Name values by their keys and attributes; in a tuple, by their kinds or numbers."""
     names: list[str] = []
-    for path, form in zip(paths, forms, strict=True):
+    for path, kind in zip(paths, kinds, strict=True):
         name = _spell(path)
         if (path and isinstance(path[-1], int)) or not path:
-            guess = _GUESSES.get(form.kind, "")
+            guess = _GUESSES.get(kind, "")
             head = ".".join(str(key) for key in path[:-1])
             better = f"{head}.{guess}" if head else guess
             name = better if guess and better not in names else f"field{name}" if path else "value"

@@ -121,7 +121,7 @@ class PythonSource(Source):
             self._check_collating(options)
             bound._description = None
         job: Any = bound.job()
-        job.collating = bound.collating
+        job.collating, job.transformed = bound.collating, transformed
         bound._pools = Pools(WorkerOptions.of(options), job)
         return bound
 

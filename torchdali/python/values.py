@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column, Held, Objects
+from ..collate import is_of_own_type
 from ..kinds import Array, Boxes, Image, Kind, Mask, Points, Video
 from ..pillow import is_image_file
 from ..signature import Form, kind_of
@@ -31,9 +32,16 @@ _NUMBERS = ("1", "P", "I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """Modes of PIL images whose pixels are numbers, or look up colours: a conversion to RGB would lose them."""
 
 
-def form_of(value: Any) -> Form:
-    """Tell the kind and the form of a value."""
-    kind = _kind_of(value)
+def form_of(value: Any, transformed: bool = True) -> Form:
+    """Tell the kind and the form of a value.
+
+    Args:
+        value: the value.
+        transformed: samples go through transforms, which need pixels: images of a type of the user's are plain ones.
+    """
+    kind = natural_kind(value)
+    if is_of_own_type(value) and not (kind == "image" and transformed):
+        return Form("object")
     if kind == "array":
         return Form.of(kind, _as_array(value))
     pixels = _as_pixels(value, grey=True) if kind == "image" else None
@@ -174,9 +182,9 @@ def column_of(kind: Held, values: list[Any]) -> Column:
     if not values:
         return numbers
     # numpy makes floats of integers beyond int64, and objects of larger ones.
-    if (
-        values
-        and numbers.dtype.kind in "fO"
+    large = numbers.dtype.kind == "u" and any(type(value) is int for value in values)  # beyond int64, all of them
+    if large or (
+        numbers.dtype.kind in "fO"
         and (numbers.dtype.hasobject or all(isinstance(value, (int, np.integer)) for value in values))
     ):
         raise OverflowError(
@@ -190,7 +198,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
 
 
-def _kind_of(value: Any) -> Held:
+def natural_kind(value: Any) -> Held:
+    """Tell the kind that a value shows, as if its type were a plain one."""
     if isinstance(value, torch.Tensor) and not _is_dense(value):
         return "object"
     if isinstance(value, (bytes, bytearray, memoryview)):

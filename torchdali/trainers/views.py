@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 
-from ..order import Epoch, Step
+from ..order import Epoch, Order, Step
 from ..source import Source
 from .accelerate import tell_batch, tell_end, tell_pass
 
@@ -29,6 +29,10 @@ class Loader(Protocol):
 
     source: Source
 
+    @property
+    def given_sampler(self) -> Any: ...
+    @property
+    def given_batch_sampler(self) -> Any: ...
     @property
     def batch_size(self) -> int | None: ...
     @property
@@ -46,10 +50,25 @@ class Loader(Protocol):
 
 
 class EpochSampler(Sampler[int]):
-    """The order of the epoch in progress; takes the epoch, knows the length."""
+    """The order of the epoch in progress; takes the epoch, knows the length.
+
+    The attributes of the sampler that the user gave are read and set through it, as through torch's loader:
+    `loader.sampler.weights = weights`.
+
+    Raises:
+        AttributeError: there is no such sampler, or it has no such attribute.
+    """
+
+    _loader: Loader
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        object.__setattr__(self, "_loader", loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return _read(self, name, None if name.startswith("_") else self._loader.given_sampler)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value, self._loader.given_sampler)
 
     def set_epoch(self, epoch: int) -> None:
         self._loader.set_epoch(epoch)
@@ -62,6 +81,24 @@ class EpochSampler(Sampler[int]):
         for start in range(0, len(self), CHUNK):
             for index in epoch.some(start, CHUNK).indices.tolist():
                 yield epoch.ids.get(index, index)
+
+
+def _read(view: Any, name: str, given: Any) -> Any:
+    if given is not None and hasattr(given, name):
+        return getattr(given, name)
+    raise AttributeError(f"{type(view).__name__!r} object has no attribute {name!r}")
+
+
+def _set(view: Any, name: str, value: Any, given: Any) -> None:
+    if given is not None and not isinstance(given, Order) and hasattr(given, name):
+        setattr(given, name, value)
+    elif name.startswith("_"):
+        object.__setattr__(view, name, value)
+    else:
+        raise AttributeError(
+            f"{name} of a loader's sampler can be set only where you gave it a sampler of torch's that has it: make "
+            "another loader, and load the state into it"
+        )
 
 
 class SequentialEpochSampler(EpochSampler, SequentialSampler):
@@ -87,6 +124,12 @@ class BatchTokens:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._epoch: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return _read(self, name, None if name.startswith("_") else self._loader.given_batch_sampler)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value, None if name.startswith("_") else self._loader.given_batch_sampler)
 
     @property
     def sampler(self) -> Sampler[int]:
