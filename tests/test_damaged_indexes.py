@@ -200,3 +200,69 @@ def test_names_with_blanks_in_an_index(tmp_path: Path) -> None:
     index = wds_index(open_storage(str(tmp_path / "a.idx")), open_storage(str(tar)))
     assert index["offset"].tolist() == [512, 1536] and index["size"].tolist() == [5, 1]
     assert index["keys"].tobytes() == b"a b 1 2"
+
+
+# Others
+
+
+def test_the_places_of_packed_values_are_checked(tmp_path: Path) -> None:
+    """A wrong place is another sample's bytes, and only the checksum knows."""
+    data = td.InMemoryDataset(image=[np.full(n, n, np.uint8) for n in (3, 5, 4)], kinds={"image": "array"})
+    td.pack(data, tmp_path)
+    (places,) = tmp_path.glob("*.at.npy")
+    content = bytearray(places.read_bytes())
+    assert content[-8] == 4
+    content[-8] = 3
+    places.write_bytes(content)
+    with pytest.raises(ValueError, match=r"\.at\.npy is damaged: the CRC-32"):
+        td.Packed(tmp_path)[0]
+    content[40] ^= 1
+    places.write_bytes(content)
+    with pytest.raises(ValueError, match=r"\.at\.npy is damaged"):
+        td.Packed(tmp_path)[0]
+
+
+def test_a_damaged_npz_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, image=np.zeros((4, 3), np.float32), label=np.arange(4))
+    whole = path.read_bytes()
+    for content in [*mutations(whole, 60), b"", whole[:50]]:
+        path.write_bytes(content)
+        try:
+            assert len(td.NumpyDataset(path)) == 4
+        except (ValueError, TypeError) as error:  # an array that is lost leaves one of another form
+            assert "a.npz" in str(error)
+
+
+def test_tokens_named_npy_are_in_a_npy_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.npy"
+    whole = npy(np.arange(200, dtype=np.uint16))
+    for content in (b"\x92" + whole[1:], whole[:6], whole[:60], whole[:40] + b"\xff" + whole[41:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"tokens\.npy"):
+            td.TokenWindows(path, 8)
+
+
+def test_an_index_that_leaves_out_a_record_is_refused(tmp_path: Path) -> None:
+    """DALI would leave out the record too."""
+    from .reader_files import mxnet_case
+
+    mxnet_case(tmp_path / "data")
+    index = tmp_path / "data" / "data.idx"
+    lines = index.read_text().splitlines(keepends=True)
+    index.write_text("".join(lines[:5] + lines[6:]))
+    with pytest.raises(ValueError, match=r"data\.rec has 12 records, and the file 13"):
+        readers.MXNet(path=tmp_path / "data" / "data.rec", index_path=index, index_dir=tmp_path)
+
+
+def test_a_database_whose_tree_is_said_to_be_empty_is_named(tmp_path: Path) -> None:
+    import lmdb
+
+    with lmdb.open(str(tmp_path), map_size=1 << 20) as env, env.begin(write=True) as transaction:
+        transaction.put(b"a", b"value")
+    content = bytearray((tmp_path / "data.mdb").read_bytes())
+    for page in (0, 4096):
+        content[page + 94 : page + 96] = bytes(2)  # the tree's depth
+    (tmp_path / "data.mdb").write_bytes(content)
+    with pytest.raises(ValueError, match=r"data\.mdb is damaged: 1 values were expected in its tree"):
+        td.LMDBDataset(tmp_path, "raw")

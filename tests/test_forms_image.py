@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
@@ -52,6 +58,56 @@ def test_moves_are_torchvisions(dtype):
         for move in moves:
             ours = move_on_host(ours, one_sample(move, 1))
         np.testing.assert_array_equal(ours.numpy(), by_torchvision(tv_tensors.Image(image), moves, 1).numpy())
+
+
+LAYOUTS = {
+    "channels last": lambda x: x,
+    "planar": lambda x: x.contiguous(),
+    "window": lambda x: torch.cat([x, x], -1).movedim(-3, -1).contiguous().movedim(-1, -3)[..., : x.shape[-1]],
+}
+
+
+def resized_digest():
+    """Of images and videos of uint8 after a resize, of all layouts and numbers of channels."""
+    digest = hashlib.sha256()
+    sizes = [(1, 7), (9, 1), (13, 40), (64, 33), (50, 50)]
+    for before, after, channels in itertools.product(sizes, sizes, (1, 2, 3, 4, 5)):
+        number = np.arange(2 * before[0] * before[1] * channels, dtype=np.uint64) * np.uint64(2654435761)
+        clip = torch.from_numpy((number >> np.uint64(13)).astype(np.uint8).reshape(2, *before, channels))
+        for mode, antialias, layout in itertools.product(("bilinear", "bicubic"), (True, False), LAYOUTS.values()):
+            move = Resize(after, mode, antialias)
+            for image in (layout(clip.movedim(-1, -3)), layout(clip[0].movedim(-1, -3))):
+                digest.update(move_on_host(image, move).contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+RESIZED = "e23fef86dfb270a7"
+
+
+def test_resized_uint8_is_the_same_on_every_cpu():
+    assert resized_digest() == RESIZED
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_resized_uint8_is_the_same_by_torchs_plain_kernels():
+    """Those of a CPU without AVX2, and of ARM."""
+    script = "from tests.test_forms_image import resized_digest; print(resized_digest())"
+    settings = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, env=settings)
+    assert done.stdout.strip() == RESIZED, done.stderr
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_that_becomes_one_column(layout, channels):
+    """torch's own kernels mix the pixels of planar and of grey images up there."""
+    image = random_image(np.random.default_rng(2), (30, 20), channels=channels)
+    theirs = [Image.fromarray(image[..., c]).resize((1, 11), Image.Resampling.BILINEAR) for c in range(channels)]
+    ours = move_on_host(LAYOUTS[layout](as_chw(image)), Resize([11, 1]))
+    np.testing.assert_allclose(ours.numpy().astype(int), np.stack(theirs).astype(int), atol=1)
+    ours = move_on_host(LAYOUTS[layout](as_chw(image).float()), Resize([11, 1]))
+    np.testing.assert_allclose(ours.numpy(), np.stack(theirs), atol=1.5)
 
 
 @pytest.mark.parametrize("fill", FILLS)

@@ -6,7 +6,9 @@ import ast
 import importlib.metadata
 import json
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 
 import torchdali as td
-from torchdali.native.build import BUILT, compiler
+from torchdali.native.build import BUILT, SOURCES, compiler
 from torchdali.testing import make_image_folder
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +46,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def wheel_of(built: Path) -> Path:
     """The wheel that pip chooses on this machine."""
-    (wheel,) = built.glob("*manylinux*.whl" if compiler() is not None else "*-none-any.whl")
+    (wheel,) = built.glob(f"*manylinux*_{platform.machine()}.whl" if compiler() is not None else "*-none-any.whl")
     return wheel
 
 
@@ -130,7 +132,8 @@ def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         tags = re.findall(r"^Tag: (.+)$", archive.read(f"torchdali-{td.__version__}.dist-info/WHEEL").decode(), re.M)
     code = {str(path.relative_to(ROOT)) for path in PACKAGE}
-    assert code | {"torchdali/py.typed", "torchdali/native/images.c"} <= names
+    kernels = {str(path.relative_to(ROOT)) for path in SOURCES}
+    assert code | kernels | {"torchdali/py.typed"} <= names
     assert {name.split("/")[0] for name in names} == {"torchdali", f"torchdali-{td.__version__}.dist-info"}
     assert (f"torchdali/native/{BUILT}" in names) == (compiler() is not None)
 
@@ -142,6 +145,16 @@ def test_what_is_in_them(built: Path, tmp_path: Path) -> None:
     if compiler() is not None:
         found = [re.fullmatch(r"py3-none-manylinux_2_(\d+)_\w+|py3-none-manylinux2014_\w+", tag) for tag in tags]
         assert all(found) and max(int(one[1]) for one in found if one is not None and one[1]) <= 28
+    # Of each machine whose compiler is here, one, and the library is that machine's: byte 18 of its header says it.
+    codes = {"x86_64": 62, "aarch64": 183}
+    for machine, code in codes.items():
+        found = list(built.glob(f"*manylinux*_{machine}.whl"))
+        here = shutil.which(f"{machine}-linux-gnu-gcc") or (machine == platform.machine() and compiler())
+        assert len(found) == bool(here)
+        for wheel in found:
+            with zipfile.ZipFile(wheel) as archive:
+                assert names <= set(archive.namelist())
+                assert archive.read(f"torchdali/native/{BUILT}")[18] == code
     (plain,) = built.glob("*-none-any.whl")
     with zipfile.ZipFile(plain) as archive:
         assert names - set(archive.namelist()) <= {f"torchdali/native/{BUILT}"}

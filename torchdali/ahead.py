@@ -11,8 +11,11 @@ import numpy as np
 
 from .batches import BatchEpoch
 from .distributed import Shard
+from .generators import HeldGenerators
+from .held_state import HeldState
 from .ids import Taken, keys_of, read, read_batch
 from .order import UNKNOWN, Batching, Cut, Epoch, Indices, Order, Rows
+from .rand import Key, derive
 from .seeding import get_states, preserved, restore_states
 from .state import Position
 from .torch_samplers import own_generators, seed_draw, tell_epoch
@@ -37,12 +40,13 @@ class DrawnAhead(Order):
     def __init__(self, sampler: Any, taken: Taken, batches: bool) -> None:
         self.sampler, self._taken, self.dataset_size = sampler, taken, taken.size or 0
         self.any_size = self._batches = batches
+        self._held, self._state = HeldGenerators(sampler), HeldState(sampler, numbers=False)
 
     def __len__(self) -> int:
         raise TypeError(f"{type(self.sampler).__name__} has no length: give it a __len__ where it is known")
 
     def epoch(self, seed: int, at: Position) -> Epoch:
-        draw = _Draw(self.sampler, seed, at, self._taken, self._batches)
+        draw = _Draw(self.sampler, seed, at, self._taken, self._batches, self._held, self._state)
         return _BatchesAhead(draw) if self._batches else _Ahead(draw)
 
     def fingerprint(self, seed: int = 0, world_size: int = 1) -> str:
@@ -69,7 +73,16 @@ class _Draw:
         ids: see `order.Epoch`.
     """
 
-    def __init__(self, sampler: Any, seed: int, at: Position, taken: Taken, batches: bool) -> None:
+    def __init__(
+        self,
+        sampler: Any,
+        seed: int,
+        at: Position,
+        taken: Taken,
+        batches: bool,
+        held: HeldGenerators,
+        state: HeldState,
+    ) -> None:
         self._name, self._takes, self._batches = type(sampler).__name__, taken, batches
         self._own = own_generators(sampler)
         self._seen: Counter[int] = Counter()
@@ -77,15 +90,21 @@ class _Draw:
         self.count, self.first, self.ended = 0, 0, False
         self.ends: list[int] = []
         self.ids: dict[int, Any] = {}
+        self._held, self._state = held, state
         tell_epoch(sampler, at)
-        with preserved(*self._own):
+        state.begin(at.epoch)
+        with preserved(*self._own), held.preserved():
+            held.seed(derive(seed, Key.DRAWN, at.key))
             seed_draw(seed, at, self._own)
             self._iterator = iter(sampler)
-            self._states = get_states(self._own)
+            self._states, self._held_states = get_states(self._own), held.states()
+        state.note()
 
     def reach(self, position: int, batches: int = 0) -> None:
         """Draw up to a position and some batches after it, if there are as many."""
-        with preserved(*self._own):
+        first = not self.count
+        with preserved(*self._own), self._held.preserved():
+            self._held.go_on(self._held_states)
             restore_states(self._states, self._own)
             while not self.ended and (self.count <= position or sum(end > position for end in self.ends) < batches):
                 item = next(self._iterator, _END)
@@ -104,7 +123,9 @@ class _Draw:
                     self._seen[number] += 1
                 self.count = self.first + len(self._indices)
                 self.ends.append(self.count) if self._batches else None
-            self._states = get_states(self._own)
+            self._states, self._held_states = get_states(self._own), self._held.states()
+        if first or self.ended:
+            self._state.note()  # most shuffle before their first index
 
     def forget(self, position: int) -> None:
         """Drop what lies before a position, once it is much."""

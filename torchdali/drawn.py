@@ -14,6 +14,7 @@ from .ahead import DrawnAhead
 from .batches import BatchEpoch
 from .distributed import Shard
 from .generators import HeldGenerators
+from .held_state import HeldState
 from .ids import Taken
 from .order import Batching, Epoch, Indices, Order, Rows
 from .rand import Key, derive
@@ -83,7 +84,8 @@ class Drawn(Order):
     """The order of a torch `Sampler`, or any sized iterable of indices: drawn once per epoch from (seed, epoch).
 
     Every generator that a sampler may use is seeded for the draw and restored after it: those that it holds, and the
-    global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.
+    global ones of torch, numpy and Python.  `set_epoch` is called where the sampler has it.  Lists that it shuffles in
+    place begin each draw as they were at first, and epochs that it counts by itself follow the loader's.
     The first draw is made twice: randomness from elsewhere would lose samples silently, at a resume and between ranks.
 
     Raises:
@@ -96,7 +98,7 @@ class Drawn(Order):
 
     def __init__(self, sampler: Any, taken: Taken) -> None:
         self.sampler, self._taken, self.dataset_size = sampler, taken, taken.size or 0
-        self._held = HeldGenerators(sampler)
+        self._held, self._state = HeldGenerators(sampler), HeldState(sampler, numbers=True)
         self._fingerprints: dict[int, str] = {}  # by seed
         self._repeats = False  # it was seen to give the same order again
 
@@ -116,6 +118,8 @@ class Drawn(Order):
     def _draw(self, seed: int, at: Position) -> _Draw:
         """Draw an epoch."""
         drawn = self._draw_once(seed, at)
+        if not self._repeats and self._state.counts:
+            drawn = self._draw_once(seed, at)  # its counters are known by now
         if not self._repeats and not drawn.same(self._draw_once(seed, at)):
             raise ValueError(
                 f"{self._word} must give the same order from the same seeds, and {type(self.sampler).__name__} gave "
@@ -128,10 +132,12 @@ class Drawn(Order):
     def _draw_once(self, seed: int, at: Position) -> _Draw:
         own = own_generators(self.sampler)
         tell_epoch(self.sampler, at)
+        self._state.begin(at.epoch)
         with preserved(*own), self._held.preserved():
             self._held.seed(derive(seed, Key.DRAWN, at.key))
             seed_draw(seed, at, own)
             drawn = list(self.sampler)
+        self._state.note()
         if len(drawn) != len(self.sampler):
             name = type(self.sampler).__name__
             raise ValueError(

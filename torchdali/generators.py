@@ -110,6 +110,17 @@ class HeldGenerators:
         self._searches += 1
         self.none = self._searches > 1 and not self._places
 
+    def states(self) -> list[tuple[Any, Any]]:
+        """Get where each of them stands, for `go_on`."""
+        return [(generator, _get_state(generator)) for generator in self.now().values()]
+
+    def go_on(self, states: list[tuple[Any, Any]]) -> None:
+        """Put them to where they stood at `states`, inside `preserved`."""
+        for generator, state in states:
+            if id(generator) not in self._before:
+                self._before[id(generator)] = generator, _get_state(generator)
+            _set_state(generator, state)
+
     @contextmanager
     def preserved(self) -> Iterator[None]:
         """Seed them inside this block; they are put back after it."""

@@ -32,6 +32,7 @@ from .source import Pass, Source
 from .state import Position
 from .transforms.generators import held_generators, is_dalis
 from .transforms.per_sample import PerSample
+from .watchdog import watching
 
 
 class Passes:
@@ -181,6 +182,14 @@ class Passes:
     def begin(self, at: Position | None = None) -> OpenPass:
         """Start a pass, perhaps at a place; the ranks of a process group compare where they stand."""
         check_process()
+        # A sample of Python code may have to be made first.  Workers have a limit of their own, and where they are
+        # forked no thread should be beside them.
+        if self._source.described or self._options.num_workers:
+            return self._begin(at)
+        with watching("the beginning of a pass"):
+            return self._begin(at)
+
+    def _begin(self, at: Position | None) -> OpenPass:
         source, options, place = self._source, self._options, self._place
         shard, device = place.shard(), distributed.resolve_device(options.device)
         batching = place.batching(shard)
@@ -309,7 +318,7 @@ class Passes:
                     f"resume, since batches are made ahead: draw from {own}"
                     f"{register if hasattr(rng, 'get_state') else ''}",
                     RuntimeWarning,
-                    stacklevel=5,
+                    stacklevel=6,
                 )
         plan.held = []  # once
 
@@ -319,7 +328,7 @@ class Passes:
             warnings.warn(
                 f"the sampler has no length: {start.samples_seen} indices are drawn again to go on there",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         left = place.num_samples - start.samples_seen if place.sized else 0
         if 0 < left < batching.shard.world_size and not (options.drop_last or options.pad_last):
@@ -327,7 +336,7 @@ class Passes:
                 f"{left} samples of the epoch are left for {batching.shard.world_size} ranks: some repeat one (valid "
                 "is False)",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

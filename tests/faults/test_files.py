@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +17,11 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali import watchdog
 from torchdali.testing import garble_file, make_image_folder, sample_digests, truncate_file
 
 from ..launcher import start_code
-from ..patience import PATIENCE
+from ..patience import PATIENCE, wait_until
 from .trial import Trial, compare
 
 TRANSFORM = T.RandomResizedCrop(8)
@@ -195,6 +198,80 @@ def test_a_process_ends_beside_what_never_returns(folder: Path, tmp_path: Path, 
             program.terminate()
             program.communicate(60)
     trial.note("the exit beside a read, or a function, that never returns", 3, {"hangs": hangs})
+
+
+class Piped(torch.utils.data.Dataset[float]):
+    """A file of it is a pipe that none writes to."""
+
+    def __init__(self, path: Path, at: int) -> None:
+        self.path, self.at = path, at
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.path.read_text()) if index == self.at else float(index)
+
+
+def answered(path: Path, monkeypatch: pytest.MonkeyPatch, wait: Callable[[], Any]) -> tuple[Any, str]:
+    """Wait for a pipe, to which a word is written when standard error has a report; the outcome, and the report."""
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+
+    def answer() -> None:
+        if wait_until(lambda: "stands here" in told.getvalue(), PATIENCE):
+            path.write_text("41")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        return wait(), told.getvalue()
+    finally:
+        thread.join(PATIENCE)
+
+
+def test_a_wait_in_the_callers_thread_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+    """Nothing can end a read there: it is said once what is waited for, and then it goes on."""
+    os.mkfifo(path := tmp_path / "pipe")
+    iterator = iter(td.DataLoader(Piped(path, 5), 4, device="cpu", timeout=0.4))
+    first = next(iterator)
+    second, told = answered(path, monkeypatch, lambda: next(iterator))
+    assert [*first.tolist(), *second.tolist()] == [0, 1, 2, 3, 4, 41, 6, 7]
+    assert "no batch within 0.4 s; the stages stand at: read at epoch 0, sample 4, for " in told
+    assert "The last batch ended at epoch 0, sample 4.  The call goes on" in told
+    assert "self.path.read_text()" in told and told.count("stands here") == 1
+    assert next(iterator, None) is None
+    trial.note("a wait in the caller's thread", 1)
+
+
+def test_a_wait_before_the_first_batch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+    """The making of a dataset reads its index, and the beginning of a pass one sample of Python code."""
+    os.mkfifo(path := tmp_path / "pipe")
+    monkeypatch.setattr(watchdog, "SLOW", 0.4)
+
+    def make() -> Any:
+        with pytest.raises(ValueError, match="pipe"):
+            td.CocoDataset(tmp_path, path)
+
+    _, told = answered(path, monkeypatch, make)
+    assert "the making of CocoDataset has taken 0.4 s so far" in told and "in test_a_wait_before" in told
+
+    data = Piped(path, 0)
+
+    def begin() -> Any:
+        iterator = iter(td.DataLoader(data, 4, device="cpu"))
+        data.at = 0
+        return next(iterator)
+
+    def read_once(index: int, original: Any = data.__getitem__) -> float:
+        value = original(index)
+        data.at = -1  # the pipe is empty now
+        return value
+
+    monkeypatch.setattr(Piped, "__getitem__", lambda self, index: read_once(index))
+    batch, told = answered(path, monkeypatch, begin)
+    assert "the beginning of a pass has taken 0.4 s so far" in told and batch.tolist() == [0, 1, 2, 3]
+    trial.note("a wait before the first batch", 2)
 
 
 # What is full

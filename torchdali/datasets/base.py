@@ -25,6 +25,7 @@ from ..options import Options
 from ..pillow import MAX_PIXELS
 from ..schema import Seen, find_kinds
 from ..source import DirectReading, Pass, Reading, Source
+from ..watchdog import watch_making
 from .convert import Conversion, Convert
 
 
@@ -48,6 +49,11 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
     _told: frozenset[str] = frozenset()  # fields whose kinds the user, or the source, has told
     _doubts: Mapping[str, Doubt] = {}
     _seen: dict[str, Kind] | None = None  # the kinds with their groups, once a loader has looked at a sample
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.blocking:
+            watch_making(cls)
 
     def _set_fields(
         self, fields: Sequence[str], kinds: Mapping[str, AnyKind], told: Mapping[str, AnyKind] | None = None

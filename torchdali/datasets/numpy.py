@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..batch import Column, Columns, take
 from ..columns import as_column, same_shape
+from ..errors import first_line
 from ..fingerprint import digest, files_digest
 from ..formats.files import as_root, walk
 from ..formats.npy import as_npy
@@ -134,9 +135,7 @@ def _arrays(paths: Any, fields: Sequence[str] | None, options: dict[str, Any]) -
     if isinstance(paths, Mapping):
         given = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in paths.items()}
     elif isinstance(paths, (str, Path)) and os.fspath(paths).endswith(".npz"):
-        file = io.BytesIO(open_storage(paths, **options).read_all().data)
-        with np.load(file, allow_pickle=False) as saved:
-            given = {name: saved[name] for name in saved.files if fields is None or name in fields}
+        given = _load_npz(os.fspath(paths), fields, options)
     else:
         return {}
     for name, value in given.items():
@@ -152,6 +151,22 @@ def _arrays(paths: Any, fields: Sequence[str] | None, options: dict[str, Any]) -
             f"arrays must be of one length, at least 1, got {lengths}: choose some by fields=, or by a dict"
         )
     return given
+
+
+def _load_npz(path: str, fields: Sequence[str] | None, options: dict[str, Any]) -> Columns:
+    """Read arrays of a .npz file by name: all, or those that `fields` names.
+
+    Raises:
+        ValueError: it is damaged, or holds objects.
+    """
+    file = io.BytesIO(open_storage(path, **options).read_all().data)
+    try:
+        with np.load(file, allow_pickle=False) as saved:
+            return {name: saved[name] for name in saved.files if fields is None or name in fields}
+    except Exception as error:  # numpy's, zipfile's and zlib's, of any type
+        raise ValueError(
+            f"{path} is not a .npz file of numbers that can be read: {type(error).__name__}: {first_line(error)}"
+        ) from error
 
 
 def _find(paths: str | Path | Sequence[str | Path], options: dict[str, Any]) -> list[str]:

@@ -15,6 +15,8 @@ from ..formats.packed import from_json, map_array, read_index, verify_shard
 from ..progress import progress_bar
 from .base import MapDataset
 
+_BYTES, _PLACES = np.dtype(np.uint8), np.dtype(np.int64)  # of values, and of their places in it
+
 
 class Packed(MapDataset):
     """Samples that `torchdali.pack` has decoded: a loader only transforms them.
@@ -74,24 +76,49 @@ class Packed(MapDataset):
 
     def _read(self, name: str, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> Column:
         place, column = self._columns[name]
+        dtype = np.dtype(column.dtype)
         if column.shape is not None:
-            out = np.empty((len(rows), *column.shape), np.dtype(column.dtype))
+            out = np.empty((len(rows), *column.shape), dtype)
             for shard in np.unique(shards).tolist():
                 there = shards == shard
-                out[there] = self._map(column.files(shard, place)[0])[rows[there]]
+                (file,) = column.files(shard, place)
+                out[there] = self._map(shard, file, dtype, tuple(column.shape))[rows[there]]
             return out
-        dtype, values = np.dtype(column.dtype), []
+        values = []
         for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
-            data, places = (self._map(file) for file in column.files(shard, place))
+            file, at = column.files(shard, place)
+            data, places = self._map(shard, file, _BYTES), self._map(shard, at, _PLACES, (1 + column.ndim,), True)
             begin, *shape = places[row].tolist()
             value = data[begin : begin + dtype.itemsize * math.prod(shape)].view(dtype).reshape(shape)
             values.append(from_json(value) if column.kind == "object" else value)
         return values
 
-    def _map(self, file: str) -> NDArray[Any]:
+    def _map(
+        self, number: int, file: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None, checked: bool = False
+    ) -> NDArray[Any]:
+        """Map a file of a shard.
+
+        Args:
+            number: the shard's.
+            file: the file's name.
+            dtype: of its array.
+            shape: of a row; None: any length of one dimension.
+            checked: compare its checksum: that of places, since a wrong one would be another sample's bytes.
+
+        Raises:
+            ValueError: it is damaged.
+        """
         found = self._maps.get(file)
         if found is None:  # two threads may map a file at the same time, and one map stays
-            found = self._maps[file] = map_array(self.folder / file)
+            shard = self._index.shards[number]
+            found = map_array(self.folder / file, shard.files[file][1] if checked else None)
+            expected = found.shape[:1] if shape is None else (shard.samples, *shape)
+            if found.dtype != dtype or found.shape != expected or not found.flags.c_contiguous:
+                raise ValueError(
+                    f"{self.folder / file} is damaged: {dtype} {list(expected)} was expected, got {found.dtype} "
+                    f"{list(found.shape)}"
+                )
+            self._maps[file] = found
         return found
 
     def path(self, index: int) -> str | None:

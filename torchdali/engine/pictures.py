@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column
-from ..forms.image import fill_values, in_rows, native_uint8
+from ..forms.image import fill_values, in_rows
 from ..moves import Crop, Flip, Move, Resize, Sizes
 from ..native.images import PICTURE, Kernel, Values, kernel
 from ..transforms.base import Mover, Params, Transform
@@ -143,7 +143,7 @@ def make_pictures(images: Column, steps: Sequence[tuple[Transform, Params]]) -> 
         start, shape, full, corner = start + corner, out, out, 0 * corner
     if (shape != full).any() or (out != full).any():
         inside = bool(((start >= 0) & (start + shape <= shapes)).all())
-        if channels != 3 or not inside or not found.resizes or not native_uint8():
+        if channels != 3 or not inside or not found.resizes:
             return None
     if min(shape.min(), full.min(), out.min()) < 1:
         return None

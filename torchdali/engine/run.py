@@ -24,7 +24,7 @@ from ..options import OnBadSample
 from ..order import Step
 from ..prefetch import Prefetcher
 from ..source import Pass, Source
-from ..watchdog import Busy, report
+from ..watchdog import Busy, Watch, report
 from .eager import Eager
 from .fetch import Fetcher
 from .host import HostStage
@@ -86,8 +86,8 @@ class Run:
         inline = s.prefetch == 0 or s.engine == "debug" or s.source.inline
         self.closed, self._late = False, False
         self._device, self._recorder = pass_.device, s.recorder
-        self._busy = Busy()
-        self._good = pass_.start  # after the last batch
+        self._busy = Busy(pass_.start)
+        self._watch: Watch | None = None
         self._watched = s.source.watched
         self._cancel: Callable[[], None] | None = None
         fetcher = Fetcher(s.source, pass_, s.plan, s.max_pixels)
@@ -192,9 +192,9 @@ class Run:
             raise RuntimeError("this pass was ended by close() or by an error: call iter(loader) again")
         last = self._last
         try:
-            work = self._get(last, timeout) if isinstance(last, Prefetcher) else next(last)
+            work = self._get(last, timeout) if isinstance(last, Prefetcher) else self._make(last, timeout)
             self._late = False
-            self._good = work.step.end
+            self._busy.good = work.step.end
             return work
         except StopIteration:
             raise
@@ -203,10 +203,7 @@ class Run:
                 self.closed = not isinstance(last, Prefetcher)  # it is for the caller; stages in threads go on
                 raise
             if isinstance(error, TimeoutError) and not isinstance(error, LoaderTimeoutError):  # that of a worker
-                reason = (
-                    f"no batch within {timeout:g} s; the stages stand at: {self._busy}.  The last batch ended at epoch "
-                    f"{self._good.epoch}, sample {self._good.samples_seen}"
-                )
+                reason = self._busy.late(timeout)
                 report(reason)
                 self._late = True
                 raise LoaderTimeoutError(
@@ -217,6 +214,15 @@ class Run:
             # look like its end.
             self.closed = True
             raise
+
+    def _make(self, last: Iterator[Work], timeout: float | None) -> Work:
+        """Make the next work in this thread, which can't be ended from outside: it is only said what takes so long."""
+        if timeout is None:
+            return next(last)
+        if self._watch is None:
+            self._watch = Watch(timeout, functools.partial(self._busy.late, timeout))
+        with self._watch:
+            return next(last)
 
     def _get(self, last: Prefetcher[Work], timeout: float | None) -> Work:
         while True:
@@ -231,6 +237,8 @@ class Run:
     def close(self) -> None:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
         self.closed = True
+        if self._watch is not None:
+            self._watch.close()
         _stop(self._stages)
         if self._cancel is not None:
             self._cancel()

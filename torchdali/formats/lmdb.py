@@ -181,6 +181,8 @@ def check_lmdb(path: str | Path) -> tuple[str, Texts]:
         raise ValueError(f"{file} has several values for a key (dupsort), and one each was expected")
     if not meta.entries or meta.root == _NONE:
         raise ValueError(f"{file} is an empty database")
+    if not meta.depth:
+        raise ValueError(f"{file} is damaged: {meta.entries} values were expected in its tree, which has no pages")
     level, keys, visited = np.array([meta.root], np.uint64), [], 0
     for _ in range(meta.depth):
         below = [np.zeros(0, np.uint64)]

@@ -42,13 +42,20 @@ def npy_layout(file: Storage) -> tuple[int, np.dtype[Any], int] | None:
     """Read from a .npy file's header where its elements begin, their dtype and number; None for any other file.
 
     Raises:
-        ValueError: it is cut off, or holds no 1-d array of numbers.
+        ValueError: it is cut off, holds no 1-d array of numbers, or only its name is that of a .npy file.
     """
     start = file.read(0, min(12, file.size)).tobytes()
-    if start[:6] != b"\x93NUMPY":
+    if start[:6] != b"\x93NUMPY" and not file.path.endswith(".npy"):
         return None
+    if len(start) < 12 or start[:6] != b"\x93NUMPY":
+        raise ValueError(f"{file.path}: a .npy file was expected, got {start!r}")
     size = 10 + int.from_bytes(start[8:10], "little") if start[6] == 1 else 12 + int.from_bytes(start[8:12], "little")
-    shape, _, dtype = _npy_header(file.read(0, size).tobytes())
+    if size > file.size:
+        raise ValueError(f"{file.path}: a .npy header of {size} bytes was expected, got {file.size} bytes")
+    try:
+        shape, _, dtype = _npy_header(file.read(0, size).tobytes())
+    except ValueError as error:
+        raise ValueError(f"{file.path}: {error}") from None
     whole = size + math.prod(shape) * dtype.itemsize
     if len(shape) != 1 or file.size != whole:
         raise ValueError(

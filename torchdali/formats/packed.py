@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from .. import kinds
 from ..batch import Held
 from ..checks import nearest_path
+from ..errors import first_line
 from ..fingerprint import digest
 from ..kinds import WORDS, Image, Kind, Video, as_kind
 
@@ -201,9 +202,7 @@ def verify_shard(folder: Path, shard: PackedShard, done: Callable[[int], object]
     for name, (size, expected) in shard.files.items():
         got = checksum(folder / name)
         if got != expected:
-            raise ValueError(
-                f"{folder / name} is damaged: the CRC-32 {expected:08x} was expected, got {got:08x}: {_REMEDY}"
-            )
+            raise _other_checksum(folder / name, expected, got)
         done(size)
 
 
@@ -216,14 +215,36 @@ def checksum(path: Path) -> int:
     return value
 
 
-def map_array(path: Path) -> NDArray[Any]:
+def map_array(path: Path, checked: int | None = None) -> NDArray[Any]:
     """Map a .npy file into memory, as an array that can be written: what is written stays in this process.
 
     Processes that map the same file share its pages, until one of them writes.
+
+    Args:
+        path: the file.
+        checked: its CRC-32, which is compared first; None: it is not.
+
+    Raises:
+        ValueError: its header or its checksum is damaged.
+        FileNotFoundError: there is no file.
     """
-    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        whole = array.offset + array.nbytes
+        if whole != os.path.getsize(path):
+            raise ValueError(f"{whole} bytes were expected")
+    except OSError:
+        raise
+    except Exception as error:  # numpy parses the header as Python code: any of its parser's errors may be raised
+        raise ValueError(f"{path} is damaged: {first_line(error)}: {_REMEDY}") from error
+    if checked is not None and (got := checksum(path)) != checked:
+        raise _other_checksum(path, checked, got)
     out: NDArray[Any] = array.view(np.ndarray)  # slices of it are made twice as fast
     return out
+
+
+def _other_checksum(path: Path, expected: int, got: int) -> ValueError:
+    return ValueError(f"{path} is damaged: the CRC-32 {expected:08x} was expected, got {got:08x}: {_REMEDY}")
 
 
 def to_json(name: str, sample: int, value: Any) -> NDArray[np.uint8]:

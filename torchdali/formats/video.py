@@ -43,7 +43,8 @@ def read_list(path: str) -> Iterator[Entry]:
             parts = line.split()
             if not parts:
                 continue
-            if not 2 <= len(parts) <= 4 or not parts[1].isdecimal() or not all(map(_is_number, parts[2:])):
+            is_label = len(parts) > 1 and parts[1].isdecimal() and len(parts[1]) < 19
+            if not 2 <= len(parts) <= 4 or not is_label or not all(map(_is_number, parts[2:])):
                 raise ValueError(
                     f'{path}, line {number}: expected "path label [start [end]]", of a path without blanks, an integer '
                     f"from 0 and numbers, got {line.strip()!r:.200}"

@@ -139,7 +139,7 @@ def wds_index(file: Storage, tar: Storage) -> Index:
     """
     head, *lines = file.read_all().tobytes().rstrip(b"\n").split(b"\n")
     version = head.split()
-    if len(version) != 2 or version[0] != b"v1.2" or not version[1].isdigit():
+    if len(version) != 2 or version[0] != b"v1.2" or not version[1].isdigit() or len(version[1]) > 18:
         raise ValueError(f"an index of version v1.2 was expected, got {head[:40]!r} in {file.path}: run wds2idx again")
     if int(version[1]) != len(lines):
         raise ValueError(f"{file.path} is cut off: {int(version[1])} samples expected, got {len(lines)}")
@@ -174,6 +174,6 @@ def _wds_parts(line: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
     return parts
 
 
-_WDS_HEAD = re.compile(rb"(\S+) (\d+) (\d+) ")
-_WDS_NEXT = re.compile(rb"(?<= )(\S+) (\d+) (\d+) ")
+_WDS_HEAD = re.compile(rb"(\S+) (\d{1,18}) (\d{1,18}) ")
+_WDS_NEXT = re.compile(rb"(?<= )(\S+) (\d{1,18}) (\d{1,18}) ")
 _WDS_ESCAPE = re.compile(rb"\\([0-7]{3})")  # tar's listing has other bytes than ASCII like this

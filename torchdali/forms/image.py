@@ -233,32 +233,43 @@ def _resize_host(image: torch.Tensor, move: Resize, size: Sequence[float]) -> to
     channels, rows, columns = image.shape[-3:]
     if (height, width) == (rows, columns):
         return image
-    mode = move.interpolation
-    resized: torch.Tensor
-    native = image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and channels > 1 and native_uint8()
-    if native and image.ndim == 3 and not image.is_cuda:
-        # As torchvision does after 15 us of Python: torch's kernel, told by the first stride to keep the layout.
-        if image.stride(0) == 1:
-            row, column = image.stride()[1:]
-            whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
-        else:
-            whole = image[None]
-        resized = torch.nn.functional.interpolate(
-            whole, (height, width), mode=mode, align_corners=False, antialias=bool(move.antialias)
-        )[0]
-    else:
-        from torchvision.transforms import InterpolationMode
+    if width == 1:
+        # torch takes a column of planar or of grey pixels for one whose channels are last, and mixes the pixels up.
+        twice = image.new_empty((*image.shape[:-3], rows, columns, max(channels, 2))).movedim(-1, -3)
+        return _resize_by_torch(twice.copy_(image), move, height, width)[..., :channels, :, :]
+    return _resize_by_torch(image, move, height, width)
 
-        resized = functional().resize_image(
-            image, [height, width], interpolation=InterpolationMode(mode), antialias=move.antialias
-        )
+
+def _resize_by_torch(image: torch.Tensor, move: Resize, height: int, width: int) -> torch.Tensor:
+    mode = move.interpolation
+    if image.dtype == torch.uint8 and mode in ("bilinear", "bicubic") and image.device.type == "cpu" and image.numel():
+        return _resize_uint8(image, move, height, width)
+    from torchvision.transforms import InterpolationMode
+
+    resized: torch.Tensor = functional().resize_image(
+        image, [height, width], interpolation=InterpolationMode(mode), antialias=move.antialias
+    )
     return resized
 
 
-@functools.cache
-def native_uint8() -> bool:
-    """torchvision uses torch's uint8 kernels on these CPUs; on others it goes through float32."""
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+def _resize_uint8(image: torch.Tensor, move: Resize, height: int, width: int) -> torch.Tensor:
+    """Resize an image or a video of uint8 by torch's own kernels for uint8, whose bits are the same on all CPUs.
+
+    torchvision does so too, after 15 us of Python, on the CPUs that its version knows.  On others it goes through
+    float32, whose results differ by one here and there.
+    """
+    *frames, channels, rows, columns = image.shape
+    if frames:
+        whole = image.reshape(-1, channels, rows, columns)
+    elif image.stride(0) == 1:
+        row, column = image.stride()[1:]  # the first stride of all tells torch's kernel to keep the layout
+        whole = image.as_strided((1, channels, rows, columns), (rows * row, 1, row, column))
+    else:
+        whole = image[None]
+    resized = torch.nn.functional.interpolate(
+        whole, (height, width), mode=move.interpolation, align_corners=False, antialias=bool(move.antialias)
+    )
+    return resized.reshape(*frames, channels, height, width) if frames else resized[0]
 
 
 def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:

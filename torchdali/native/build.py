@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("images.c")
+SOURCES = (SOURCE, SOURCE.with_name("resize_avx2.h"), SOURCE.with_name("resize_neon.h"))
+"""All of which the library is made."""
 BUILT = "_images.so"
 """The library's name in a package that was built with it."""
 

@@ -9,18 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define HAS_RESIZE 1
-#define AVX2 __attribute__((target("avx2")))
-#else
-#define HAS_RESIZE 0
-#define AVX2
-#endif
-
 enum {
     GROUP = 4,            // rows and taps that the horizontal pass takes at a time
-    VECTOR = 32,          // bytes that the vertical pass takes at a time
     OVERREAD = 16,        // bytes that the horizontal pass may read after a row's last pixel
     COLORS = 3,           // channels of the images that can be resized
     MAX_PRECISION = 22,   // bits of a weight, at most, as torch has it
@@ -58,6 +48,22 @@ typedef struct {
     int64_t *first, *count;
     int16_t *weights;
 } Taps;
+
+// What is added to a sum before it is shifted right by the precision, so that it is rounded.
+static inline int32_t half_of(const Taps *taps) { return taps->precision ? 1 << (taps->precision - 1) : 0; }
+
+// A CPU's vectors: what the horizontal pass does with four rows, the vertical one with VECTOR bytes of a row, and the
+// attribute of functions that use them.
+#if defined(__x86_64__)
+#include "resize_avx2.h"
+#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+#include "resize_neon.h"
+#else
+#define HAS_RESIZE 0
+#define VECTORS
+enum { VECTOR = 1 };
+static int has_vectors(void) { return 1; }
+#endif
 
 // Memory that the images of one call share: fresh memory costs a page fault for every 4 KiB.
 typedef struct {
@@ -137,8 +143,8 @@ static int make_taps(Taps *taps, int64_t inputs, int64_t outputs, int64_t bicubi
 }
 
 // Writes a row of numbers into the batch; `scale` and `bias` have a number for each of them.
-AVX2 static void put_row(const Batch *to, uint8_t *restrict out, const uint8_t *restrict line, int64_t n,
-                         const float *restrict scale, const float *restrict bias) {
+VECTORS static void put_row(const Batch *to, uint8_t *restrict out, const uint8_t *restrict line, int64_t n,
+                            const float *restrict scale, const float *restrict bias) {
     if (!to->normalise) {
         memcpy(out, line, n);
         return;
@@ -154,80 +160,9 @@ AVX2 static void put_row(const Batch *to, uint8_t *restrict out, const uint8_t *
 
 #if HAS_RESIZE
 
-static inline int32_t two_weights(const int16_t *weights) {
-    int32_t both;
-    memcpy(&both, weights, sizeof both);
-    return both;
-}
-
-static inline AVX2 __m256i two_rows(const uint8_t *one, const uint8_t *other) {
-    const __m128i low = _mm_loadu_si128((const void *)one), high = _mm_loadu_si128((const void *)other);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
-}
-
-static inline AVX2 void put_pixel(uint8_t *out, int pixel) { memcpy(out, &pixel, sizeof pixel); }
-
-// Resizes four rows at a time: columns [left, left + width) of the result, mirrored if `flip`.
-//
-// A vector holds 16 bytes of two rows, five pixels and a third of one.  A shuffle lays the same channel of two
-// neighbours side by side as 16-bit numbers, and one madd multiplies them with two weights and adds them up.
-AVX2 static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
-                                  int64_t width, int64_t flip, const Taps *taps) {
-    const __m256i pixels_0_1 =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
-    const __m256i pixels_2_3 =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
-    const __m256i half = _mm256_set1_epi32(taps->precision ? 1 << (taps->precision - 1) : 0);
-    const __m128i shift = _mm_cvtsi32_si128(taps->precision);
-    for (int64_t p = 0; p < width; p++) {
-        const int64_t x = left + (flip ? width - 1 - p : p);
-        const int16_t *weights = taps->weights + x * taps->room;
-        __m256i sum_0_1 = half, sum_2_3 = half;
-        int64_t at = COLORS * taps->first[x];
-        for (int64_t j = 0; j < taps->count[x]; j += GROUP, at += GROUP * COLORS) {
-            const __m256i near = _mm256_set1_epi32(two_weights(weights + j));
-            const __m256i far = _mm256_set1_epi32(two_weights(weights + j + 2));
-            const __m256i a = two_rows(rows[0] + at, rows[1] + at), b = two_rows(rows[2] + at, rows[3] + at);
-            sum_0_1 = _mm256_add_epi32(sum_0_1, _mm256_madd_epi16(_mm256_shuffle_epi8(a, pixels_0_1), near));
-            sum_0_1 = _mm256_add_epi32(sum_0_1, _mm256_madd_epi16(_mm256_shuffle_epi8(a, pixels_2_3), far));
-            sum_2_3 = _mm256_add_epi32(sum_2_3, _mm256_madd_epi16(_mm256_shuffle_epi8(b, pixels_0_1), near));
-            sum_2_3 = _mm256_add_epi32(sum_2_3, _mm256_madd_epi16(_mm256_shuffle_epi8(b, pixels_2_3), far));
-        }
-        // Packing clamps to [0, 255].  The low half has rows 0 and 2, the high half rows 1 and 3.
-        const __m256i words = _mm256_packs_epi32(_mm256_sra_epi32(sum_0_1, shift), _mm256_sra_epi32(sum_2_3, shift));
-        const __m256i bytes = _mm256_packus_epi16(words, _mm256_setzero_si256());
-        const __m128i even = _mm256_castsi256_si128(bytes), odd = _mm256_extracti128_si256(bytes, 1);
-        // Four bytes for three: the next pixel writes over the fourth.
-        put_pixel(out + COLORS * p, _mm_cvtsi128_si32(even));
-        put_pixel(out + COLORS * p + out_stride, _mm_cvtsi128_si32(odd));
-        put_pixel(out + COLORS * p + 2 * out_stride, _mm_extract_epi32(even, 1));
-        put_pixel(out + COLORS * p + 3 * out_stride, _mm_extract_epi32(odd, 1));
-    }
-}
-
-// Makes VECTOR bytes of an output row: rows two by two, their bytes interleaved, and one madd for each quarter.
-AVX2 static inline __m256i resize_columns(const uint8_t *from, int64_t stride, int64_t count, const int16_t *weights,
-                                          __m256i half, __m128i shift) {
-    const __m256i zero = _mm256_setzero_si256();
-    __m256i sum[4] = {half, half, half, half};
-    for (int64_t j = 0; j < count; j += 2) {
-        const __m256i both = _mm256_set1_epi32(two_weights(weights + j));
-        const __m256i a = _mm256_loadu_si256((const void *)(from + j * stride));
-        const __m256i b = _mm256_loadu_si256((const void *)(from + (j + 1) * stride));
-        const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-        sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), both));
-        sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), both));
-        sum[2] = _mm256_add_epi32(sum[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), both));
-        sum[3] = _mm256_add_epi32(sum[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), both));
-    }
-    for (int q = 0; q < 4; q++) sum[q] = _mm256_sra_epi32(sum[q], shift);
-    // Unpacking and packing work within halves alike, so the bytes come out in their order.
-    return _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[3]));
-}
-
 // Resizes one image; `line` holds a row of the result, to the next multiple of VECTOR.
-AVX2 static int resize(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const float *scale,
-                       const float *bias, Scratch *scratch) {
+VECTORS static int resize(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const float *scale,
+                          const float *bias, Scratch *scratch) {
     Taps across = {0}, down = {0};
     int done = 0;
     if (!make_taps(&across, from->width, from->full_width, to->bicubic)) goto end;
@@ -257,16 +192,10 @@ AVX2 static int resize(const Picture *from, const Batch *to, uint8_t *out, uint8
                          from->flip_columns, &across);
     }
 
-    const __m256i half = _mm256_set1_epi32(down.precision ? 1 << (down.precision - 1) : 0);
-    const __m128i shift = _mm_cvtsi32_si128(down.precision);
     for (int64_t y = 0; y < from->out_height; y++) {
         const int64_t row = from->out_top + (from->flip_rows ? from->out_height - 1 - y : y);
         const uint8_t *first = middle + (down.first[row] - begin) * stride;
-        for (int64_t j = 0; j < n; j += VECTOR) {
-            const __m256i made = resize_columns(first + j, stride, down.count[row], down.weights + row * down.room,
-                                                half, shift);
-            _mm256_storeu_si256((void *)(line + j), made);
-        }
+        for (int64_t j = 0; j < n; j += VECTOR) resize_columns(first + j, stride, line + j, &down, row);
         put_row(to, out + y * to->row_bytes, line, n, scale, bias);
     }
     done = 1;
@@ -311,22 +240,10 @@ static void take(const Picture *from, const Batch *to, uint8_t *out, uint8_t *li
 }
 
 // Whether this CPU and this build can resize.
-int torchdali_resizes(void) {
-#if HAS_RESIZE
-    return __builtin_cpu_supports("avx2") != 0;
-#else
-    return 0;
-#endif
-}
+int torchdali_resizes(void) { return HAS_RESIZE && has_vectors(); }
 
 // Whether this CPU runs the rest.
-int torchdali_runs(void) {
-#if HAS_RESIZE
-    return __builtin_cpu_supports("avx2") != 0;
-#else
-    return 1;
-#endif
-}
+int torchdali_runs(void) { return has_vectors(); }
 
 // Writes images start, start + step, ... of `pictures` into their rows.  Returns 0, or 1 where memory ran out.
 int torchdali_write_images(const Picture *pictures, int64_t start, int64_t stop, int64_t step, const Batch *to) {

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .build import BUILT, FLAGS, SOURCE, compile_library
+from .build import BUILT, FLAGS, SOURCE, SOURCES, compile_library
 
 FIELDS = (
     *("pixels", "stride", "rows", "columns"),
@@ -123,7 +123,7 @@ def kernel() -> Kernel | None:
         return None
     path = SOURCE.with_name(BUILT)
     if not path.exists():
-        if not SOURCE.exists():
+        if not all(source.exists() for source in SOURCES):
             return None
         path = _cached()
         if not path.exists() and not _compiled(path):
@@ -136,8 +136,8 @@ def kernel() -> Kernel | None:
 
 
 def _cached() -> Path:
-    """Where the library of this source lies in the user's cache."""
-    text = SOURCE.read_bytes() + " ".join(FLAGS).encode() + os.uname().machine.encode()
+    """Where the library of these sources lies in the user's cache."""
+    text = b"".join(source.read_bytes() for source in SOURCES) + " ".join((*FLAGS, os.uname().machine)).encode()
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(folder, "torchdali", f"images-{hashlib.sha256(text).hexdigest()[:16]}.so")
 

@@ -49,7 +49,7 @@ class IterableJob:
         """Forget all passes: the dataset is new in this process."""
         self._home = os.getpid()
         self._met = False
-        self._taking = Taking(self._shard)
+        self._taking = Taking(self._shard, None if has_state(self.dataset) else self.dataset)
         self._untouched = False  # it was begun to describe its first sample, and nothing was read
         self._open = False  # it was begun, and has not ended
         self._ended = False
@@ -296,8 +296,7 @@ class IterableJob:
             except Exception as error:  # some can be told only after `iter`
                 let_through(error)
                 failed = error
-        self._taking.seed(begin.taken)
-        self._taking.iterator = iter(self.dataset)
+        self._taking.iterate(self.dataset, begin.taken)
         if begin.iterator is not None:
             if not has_state(self._taking.iterator):
                 name = type(self._taking.iterator).__name__
@@ -360,8 +359,7 @@ class IterableJob:
             with suppress(StateMismatchError) if state is None else nullcontext():
                 load(self.dataset, state)
         # The same numbers for all who share it, so that they see the same order.
-        self._taking.seed(0)
-        self._taking.iterator = iter(self.dataset)
+        self._taking.iterate(self.dataset, 0)
         self._taking.waiting.append(self._taking.draw())
 
     def _replay(self, begin: Standing, progress: Callable[[int], None]) -> None:

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import leave_frame
+from ..generators import HeldGenerators
+from ..held_state import HeldState
 from ..seeding import seed_sample
 from ..workers.info import worker_info
 from .iterable_requests import IterablePass
@@ -30,6 +32,8 @@ class Taking:
 
     Args:
         shard: how workers and ranks share it, see `IterableSource`.
+        dataset: the iterable, whose own generators are seeded for each pass, and whose lists that it shuffles in place
+            are put back before it; None: it has a state, and answers for itself.
 
     Attributes:
         part: this worker's part of the pass; None: none has begun.
@@ -41,8 +45,11 @@ class Taking:
         set_up: worker_init_fn did.
     """
 
-    def __init__(self, shard: str) -> None:
+    def __init__(self, shard: str, dataset: Any = None) -> None:
         self.shard = shard
+        self._held = HeldGenerators(dataset)
+        self._state = HeldState(dataset, numbers=False)
+        self._held_states: list[tuple[Any, Any]] = []
         self.part: IterablePass | None = None
         self.iterator: Iterator[Any] = iter(())
         self.waiting: deque[Any] = deque()
@@ -55,6 +62,23 @@ class Taking:
         self.waiting.clear()
         self.drawn, self.taken, self.failed = taken, taken, 0
         self.asked = True if self.set_up else asked
+
+    def iterate(self, dataset: Any, number: int) -> None:
+        """Begin the iteration of a dataset, with the generators seeded for a number of samples.
+
+        The dataset's own generators have the same numbers in all workers and ranks, as copies of them have: they may
+        draw what all must agree on.  Only where worker_init_fn has set each worker up, each has its own.
+        """
+        part = self.part
+        assert part is not None
+        own = seed_sample(part.seed, part.key, (part.worker if self.set_up else 0) << 40)
+        self._state.begin(0)
+        with self._held.preserved():
+            self._held.seed(own)
+            self.seed(number)
+            self.iterator = iter(dataset)
+            self._held_states = self._held.states()
+        self._state.note()
 
     def peek(self, progress: Callable[[int], None]) -> Any:
         """Look at the next sample that can be made; the errors before it come where it is read."""
@@ -95,12 +119,20 @@ class Taking:
         """Draw a sample from the iterator, an error in its place, or nothing at the end."""
         self.seed(self.drawn + 1)
         try:
-            sample = next(self.iterator, NOTHING)
+            if self._held.none:
+                sample = next(self.iterator, NOTHING)
+            else:
+                with self._held.preserved():
+                    self._held.go_on(self._held_states)
+                    sample = next(self.iterator, NOTHING)
+                    self._held_states = self._held.states()
         except Exception as error:
             return Raised(leave_frame(error))
         finally:
             self.asked = bool(self.asked)  # decided with the first sample
             self._watch(None)
+        if not self.drawn or sample is NOTHING:
+            self._state.note()  # most shuffle before their first sample
         self.drawn += sample is not NOTHING
         return sample
 

@@ -21,6 +21,7 @@ from ..options import Options
 from ..readers import native
 from ..source import Pass, Source
 from ..summary import never_raises
+from ..watchdog import watch_making
 from .options import check_options
 from .shards import ReaderOrder, ShardedReading
 from .standalone import Standalone
@@ -87,6 +88,10 @@ class Reader(Standalone):
     full_shuffle: ClassVar[bool] = False  # DALI's shuffle_after_epoch works; many readers accept and ignore it
     twin: ClassVar[str] = ""  # the dataset that reads the same files by index
     uses_dali = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        watch_making(cls)
 
     def __init__(
         self,

@@ -20,9 +20,22 @@ class RecordReader(IndexedReader):
     records: RecordFiles
 
     def find(self, format: RecordFormat) -> None:
-        """Find the records of the files that `path` and `index_path` name; errors as `RecordFiles`."""
-        given = self.options.get("index_path")
-        self.records = RecordFiles(format, self.options["path"], given, self.index_dir)
+        """Find the records of the files that `path` and `index_path` name.
+
+        Raises:
+            ValueError: as `RecordFiles`; an index that leaves out a record, which DALI would not notice.
+        """
+        path, given = self.options["path"], self.options.get("index_path")
+        self.records = RecordFiles(format, path, None, self.index_dir)
+        if given is not None:
+            told = RecordFiles(format, path, given, self.index_dir)
+            for number, file in enumerate(self.records.paths):
+                if told.bounds_of(number) != self.records.bounds_of(number):
+                    raise ValueError(
+                        f"the index of {file} has {len(told.rows_of(number))} records, and the file "
+                        f"{len(self.records.rows_of(number))}, or they begin elsewhere: make the index again, or leave "
+                        "index_path= out"
+                    )
         self.total_bytes = sum(os.path.getsize(path) for path in self.records.paths)
         self.contents = {"path": self.records.digest(), "index_path": None}
 

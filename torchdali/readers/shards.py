@@ -44,6 +44,11 @@ class Sharded(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def where(self) -> str:
+        """The reader's options, for messages."""
+        ...
+
     def __len__(self) -> int: ...
 
     def num_shards(self, world_size: int) -> int:
@@ -202,7 +207,9 @@ class ShardedReading(Reading):
 
     def _explain(self, error: ReaderError, positions: Indices) -> ReaderError:
         where = f"epoch {self._pass.epoch}, positions {positions[0]} to {positions[-1]}"
-        explained = ReaderError(f"{self._reader.name} failed at {where}, or while it read ahead: {error}")
+        explained = ReaderError(
+            f"{self._reader.name} failed at {where}, or while it read ahead: {error} ({self._reader.where})"
+        )
         explained.__cause__ = error.__cause__
         return explained
 

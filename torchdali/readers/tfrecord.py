@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from .. import _dali
+from ..errors import ReaderError
 from ..fields import ALWAYS
 from ..formats.example import parse_example, type_of, values_of
 from ..formats.feature import Feature
 from ..formats.parts import kind_of_bytes
 from ..formats.protobuf import Message
 from ..formats.tfrecord import TFRECORD, read_records
+from ..storage import Bytes
 from .base import Output
 from .cursor import Cursor
 from .records import RecordReader
@@ -85,13 +87,18 @@ class TFRecord(RecordReader):
             assert age == 0
             return self._class(max_batch_size=rows, **options)
 
-        records = [(place, parse_example(data)) for place, data in read_records(self.records, rows)]
+        records = [(place, _parsed(place, data)) for place, data in read_records(self.records, rows)]
         for place, found in records:
             for name in self._native:
                 if name in found and type_of(found[name]) == "bytes" and not found[name].bytes_list.value:
                     raise ValueError(f"{place}: the feature {name!r} is an empty list of bytes; DALI dies of it")
         cpu = torch.device("cpu")
-        got = Cursor(make, _dali.Session(1, cpu), len(rows), 0, 1).read(len(rows))
+        try:
+            got = Cursor(make, _dali.Session(1, cpu), len(rows), 0, 1).read(len(rows))
+        except ReaderError as error:
+            raise ValueError(
+                f"{records[0][0]}: DALI can't read this record, or one of the next few: {error}"
+            ) from error
         for row, (place, found) in enumerate(records):
             for name, values in zip(self._native, got, strict=True):
                 true, given = _values(found.get(name)), np.ravel(values[row])
@@ -102,6 +109,13 @@ class TFRecord(RecordReader):
                         f"the file: correct features=, or use {self.twin}, which knows defaults"
                     )
         return [values[0] for values in got]
+
+
+def _parsed(place: str, data: Bytes) -> Mapping[str, Message]:
+    try:
+        return parse_example(data)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _values(feature: Message | None) -> Any:
