@@ -113,7 +113,7 @@ RAND = (
     "torchdali.rand.BatchRand",
     "torchdali.rand.Rand",
 )
-"""What functions get as `rand`."""
+"""The classes of the `rand` that functions get."""
 
 
 def public(module: ModuleType) -> list[str]:

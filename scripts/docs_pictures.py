@@ -151,7 +151,7 @@ PEERS = {
     "litdata": "LitData",
     "streaming": "MosaicML Streaming",
 }
-"""What the bars are called, by the names in the table; those that it lacks have no bar."""
+"""The names of the bars, by the names in the table; those that it lacks have no bar."""
 
 
 def ratios() -> dict[str, list[float]]:

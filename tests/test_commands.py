@@ -499,6 +499,8 @@ def test_index(tmp_path, capsys, monkeypatch):
             "chekc x",
             "one of preview, bench, check, index, inspect, pack was expected, got 'chekc' (did you mean 'check'?)",
         ),
+        ("--hlep", "a command was expected, got '--hlep' (did you mean '--help'?)"),
+        ("help chekc", "got 'chekc' (did you mean 'check'?)"),
         ("check {folder} --jbos 2", "check knows no argument '--jbos' (did you mean '--jobs'?)"),
         ("check {folder} --jobs 0", "an integer of at least 1 was expected, got '0'"),
         ("check {folder} --slow x", "a number above 0 was expected, got 'x'"),
@@ -558,6 +560,8 @@ def test_help_fits_a_screen(capsys, monkeypatch):
         assert main([name, "--help"]) == 0
         own = capsys.readouterr().out.splitlines()
         assert len(own) <= 40 and all(len(line) <= 80 for line in own) and any("--json" in line for line in own)
+        assert main(["help", name]) == 0 and capsys.readouterr().out.splitlines() == own
+    assert main(["help"]) == 0 and capsys.readouterr().out == out
     assert main([]) == 2 and "usage: torchdali" in capsys.readouterr().err
     assert main(["--version"]) == 0 and td.__version__ in capsys.readouterr().out
 

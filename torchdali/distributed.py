@@ -50,7 +50,7 @@ def resolve_shard(explicit: Shard | None, mesh: DeviceMesh | None, group: Proces
 
     Raises:
         RuntimeError: WORLD_SIZE without RANK and without a process group.
-        ValueError: a mesh of several dimensions or without this process, or variables that cannot be.
+        ValueError: a mesh of several dimensions or without this process, or invalid variables.
     """
     if explicit is not None:
         return explicit

@@ -257,7 +257,7 @@ def _opened(encoded: NDArray[np.uint8], max_pixels: int | None) -> Iterator[Any]
 
 
 def _deep(image: Any) -> bool:
-    """Whether an image that is not loaded yet has colours, or alpha, of 16 bits, of which Pillow gives 8."""
+    """Whether an image that is not loaded yet has colours, or alpha, of 16 bits: Pillow gives 8 of them."""
     if image.mode.startswith(("I", "F")):
         return False
     if image.format == "TIFF":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-PATIENCE = 1.0  # seconds to wait for threads at the end, of which one may never return
+PATIENCE = 1.0  # seconds to wait for threads at the end; one may never return
 
 T = TypeVar("T")
 R = TypeVar("R")

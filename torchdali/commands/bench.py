@@ -2,7 +2,7 @@
 
 PATH is a recipe's config (configs/NAME/some.yaml), whose loader is measured;
 options of the recipe may follow, such as --data.root=photos.  Or it is data,
-as for `preview`, of which --transform says what becomes.
+as for `preview`, and --transform says what is done to it.
 
 Several numbers of threads are tried (of workers, where a config has some),
 then larger and smaller batches with the best of them.  The table names what

@@ -30,6 +30,8 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     parser, commands = _parsers()
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     first = next((one for one in argv if not one.startswith("-")), None)
     if first is not None and first not in commands:
         raise UsageError(f"one of {', '.join(commands)} was expected, got {first!r}{nearest(first, commands)}")
@@ -38,6 +40,10 @@ def _run(argv: Sequence[str]) -> int:
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
     if arguments.command is None:
+        if unknown:
+            raise UsageError(
+                f"a command was expected, got {unknown[0]!r}{nearest(unknown[0], ('--help', '--version'))}"
+            )
         parser.print_help(sys.stderr)
         return 2
     command = next(command for command in COMMANDS if _name(command) == arguments.command)

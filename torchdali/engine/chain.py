@@ -95,11 +95,6 @@ class Chain:
         ends = [k for k in self.functions if k < self.split]
         return list(zip([0, *(k + 1 for k in ends)], [*ends, self.split], strict=True))
 
-    @property
-    def last_run(self) -> tuple[int, int]:
-        """The run in which the host part lies: the steps after the last function."""
-        return (self.functions[-1] + 1 if self.functions else 0), len(self.steps)
-
 
 def _in_torch(step: Transform | Function) -> bool:
     """Whether a step can run in torch, after everything that runs in DALI."""

@@ -46,7 +46,7 @@ class SampleThreads:
             threads.map(run, parts)
 
     def close(self) -> None:
-        """End the threads; one whose function never returns is left behind."""
+        """End the threads; one whose function never returns is left to itself."""
         with self._lock:
             threads, self._threads, self._closed = self._threads, None, True
         if threads:

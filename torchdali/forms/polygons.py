@@ -21,7 +21,7 @@ def draw_polygons(objects: Sequence[Any], size: Sequence[int], moves: Sequence[M
     """Move one sample's objects and draw them: uint8 [K, H, W] of 0 and 1, of the size after the moves.
 
     Args:
-        objects: for each a list of polygons (flat [2 v] or [v, 2], in pixels about the corner), all of which belong to
+        objects: for each a list of polygons (flat [2 v] or [v, 2], in pixels about the corner), which all belong to
             it, or COCO's run lengths {"size": [H, W], "counts": a list, a string or bytes}.
         size: height and width of the image before the moves.
         moves: of the batch, with one row per sample.

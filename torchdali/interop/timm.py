@@ -112,7 +112,7 @@ def _erasing(t: Any, at: Picture) -> list[Transform]:
     at.is_tensor()
     low, high = (math.exp(end) for end in t.log_aspect_ratio)
     mode = "rand" if t.rand_color else "pixel" if t.per_pixel else "const"
-    if t.min_count == t.max_count == 1 and mode != "rand":  # of which torchvision's is one
+    if t.min_count == t.max_count == 1 and mode != "rand":  # torchvision's is such a one
         value = "random" if mode == "pixel" else 0.0
         return [T.RandomErasing(t.probability, (t.min_area, t.max_area), (low, high), value)]
     return [T.TimmRandomErasing(t.probability, t.min_area, t.max_area, low, high, mode, t.min_count, t.max_count)]

@@ -42,7 +42,7 @@ class Standalone(Source, IterableDataset[tuple[Any, ...]]):
         """
         if get_worker_info() is not None:
             raise RuntimeError(
-                f"{self.name} cannot be read in worker processes, since DALI reads and decodes in threads of its own: "
+                f"{self.name} can't be read in worker processes, since DALI reads and decodes in threads of its own: "
                 "write num_workers=0"
             )
         return self._samples()

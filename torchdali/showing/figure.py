@@ -43,8 +43,8 @@ def show(
     A notebook shows the figure where it is the value of a cell; `figure.savefig("grid.png")` writes it.
 
     Args:
-        data: a `DataLoader`, of which the samples are shown that it would give next: it does not move.  Or a dataset,
-            of torchdali or torch, or a native reader.  Or a batch: a tensor, or a tuple, list or dict of them, whose
+        data: a `DataLoader`, whose next samples are shown; it does not move.  Or a dataset, of torchdali or torch, or a
+            native reader.  Or a batch: a tensor, or a tuple, list or dict of them, whose
             kinds are guessed from names and shapes.
         transform: the transform of the samples instead of the loader's or the dataset's own.
         samples: how many are shown, at most.

@@ -30,7 +30,7 @@ class Look:
         draws: for each draw, the samples.
         kinds: of the fields that have one; others are guessed from their values.
         views: the names of the views; without views there is one without a name.
-        viewed: the fields of which each view has its own.
+        viewed: the fields that each view has for itself.
         formats: for each view, the formats of the fields of boxes.
         steps: for each view, the steps of its transform.
         words: what is shown.

@@ -17,7 +17,7 @@ _GREY = [0.2989, 0.587, 0.114]  # torchvision's weights
 
 
 def axes(ops: Ops, letters: str) -> list[int]:
-    """The dimensions of "H", "W" and "C"; clips have frames in front of them."""
+    """The dimensions of "H", "W" and "C"; clips have frames before them."""
     return [("FHWC" if ops.frames else "HWC").index(letter) for letter in letters]
 
 

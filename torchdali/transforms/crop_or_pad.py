@@ -16,7 +16,7 @@ from .geometry import CenterCrop, Window, check_padding_mode, window_params
 
 @dataclass(frozen=True)
 class CenterCropOrPad(CenterCrop):
-    """The middle of the image, of which a smaller one is surrounded by a fill: `CenterCrop` with timm's arguments.
+    """The middle of the image; a smaller image is surrounded by a fill: `CenterCrop` with timm's arguments.
 
     Args:
         size: of the result in pixels, int or (height, width).

@@ -107,7 +107,7 @@ class RandomSizeCrop(Mover):
     """A window of a random size at a random place, as DETR's augmentation has it (`datasets/transforms.py`).
 
     Args:
-        min_size, max_size: range of the window's height and of its width, in pixels, both of which may come; an edge of
+        min_size, max_size: range of the window's height and of its width, in pixels, both included; an edge of
             the image that is shorter than `min_size` stays.
 
     Raises:

@@ -29,7 +29,7 @@ class GridMask(Chance):
     the first `ratio` of each, in both directions, becomes zero.
 
     Args:
-        tile: side of a tile in pixels, or (lowest, highest), both of which may come.
+        tile: side of a tile in pixels, or (lowest, highest), both included.
         ratio: the erased square's part of the side, or (low, high), in [0, 1].
         degrees: the angle is drawn from [-x, x], or from (low, high).
         p: the probability.

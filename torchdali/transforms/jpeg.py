@@ -24,7 +24,7 @@ class JPEG(Transform):
     """The image after it was compressed as a JPEG.
 
     Args:
-        quality: from 1 to 100, or (lowest, highest), both of which may come.
+        quality: from 1 to 100, or (lowest, highest), both included.
 
     Images are uint8, of 1 or 3 channels; DALI's form takes three only.  Both forms are equal to torchvision's, as long
     as DALI and torchvision bring one version of libjpeg-turbo.

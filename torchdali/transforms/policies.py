@@ -116,4 +116,4 @@ POLICIES = {
         """
     ),
 }
-"""By torchvision's names: rows of two operations, of which each sample takes one row."""
+"""By torchvision's names: rows of two operations; each sample takes one row."""

@@ -103,7 +103,7 @@ class Rounds(Several):
 
     @property
     def fixes_size(self) -> bool:
-        """Of branches of which every sample takes one: they give images of one size, all the same."""
+        """Whether every sample takes one branch, and the branches give images of one size, all the same."""
         if self.rounds != 1 or not self._all_take_one or not all(branch.fixes_size for branch in self.branches):
             return False
         rand, size = Rand(0, 0, np.zeros(1, np.uint64)), np.full((1, 2), _LARGE)

@@ -108,8 +108,8 @@ class TimmRandAugment(TimmOperations):
         interpolation: of shears, translations and rotations, "nearest", "bilinear", "bicubic", or timm's default
             "random", which draws bilinear or bicubic for each.
         fill: of what they move in: a number, one for each channel, or None for zeros.
-        transforms: the operations to draw from, by timm's names: a list, a dict of weights, of which no sample draws
-            one twice, or timm's sets "3a", "3aw" and "weights"; None: all of them, as `increasing` says.
+        transforms: the operations to draw from, by timm's names: a list, a dict of weights (then no sample draws one
+            twice), or timm's sets "3a", "3aw" and "weights"; None: all of them, as `increasing` says.
         translate_const: translations by "TranslateX" and "TranslateY" at strength 10, in pixels.
 
     Images are uint8, of 1 or 3 channels.  The form on the CPU is Pillow's, as timm's, bit for bit.  On a GPU it is
@@ -188,7 +188,7 @@ class TimmAutoAugment(TimmOperations):
 
     Args:
         policy: "original", "originalr", "v0", "v0r" or "3a"; or rows of operations (timm's name, probability,
-            magnitude), of which each sample takes all of one row.
+            magnitude); each sample takes all of one row.
         magnitude_std, magnitude_max, translate_pct, interpolation, fill, translate_const: as in TimmRandAugment.
 
     Images and forms are as in TimmRandAugment.

@@ -107,7 +107,7 @@ def strengths_of(names: NDArray[Any], at: Levels) -> tuple[NDArray[Any], Floats]
 
 
 RANDOM = ("bilinear", "bicubic")
-"""The interpolations that "random" means, of which each operation draws one."""
+"""The interpolations that "random" means: each operation draws one."""
 
 
 def by_pillow(image: torch.Tensor, change: Callable[[Image.Image], Image.Image]) -> torch.Tensor:

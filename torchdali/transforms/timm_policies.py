@@ -6,7 +6,7 @@ They are those of `timm/data/auto_augment.py`, where each names its source.
 from __future__ import annotations
 
 Row = tuple[tuple[str, float, float], ...]
-"""Operations (name, probability, magnitude), of which each sample takes all of one row."""
+"""Operations (name, probability, magnitude); each sample takes all of one row."""
 
 
 def _rows(text: str, **names: str) -> tuple[Row, ...]:
@@ -93,7 +93,7 @@ _GROWING = ("Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpne
 
 
 def grown(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The same operations, all of which grow stronger with the magnitude."""
+    """The same operations, where all grow stronger with the magnitude."""
     return tuple(f"{name}Increasing" if name in _GROWING else name for name in names)
 
 
@@ -122,7 +122,7 @@ RAND_SETS: dict[str, tuple[str, ...] | dict[str, float]] = {
         **dict.fromkeys(("Equalize", "PosterizeIncreasing", "Invert"), 0.05),
     },
 }
-"""RandAugment's sets: names with equal chances, or with weights, of which no sample draws one twice."""
+"""RandAugment's sets: names with equal chances, or with weights; then no sample draws one twice."""
 
 AUG_MIX_NAMES = (
     *("AutoContrast", "ColorIncreasing", "ContrastIncreasing", "BrightnessIncreasing", "SharpnessIncreasing"),

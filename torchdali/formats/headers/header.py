@@ -23,4 +23,4 @@ class Header(NamedTuple):
 
 
 PILLOW = Header(False)
-"""Of a file of which nothing is known: Pillow decodes it, and finds its size."""
+"""The header of an unknown file: Pillow decodes it, and finds its size."""
