@@ -19,7 +19,7 @@ import torchdali as td
 from torchdali import kinds
 from torchdali import transforms as T
 from torchdali.formats import clips
-from torchdali.formats.clips import index_video, read_frames
+from torchdali.formats.clips import decode_clip, index_video, read_frames
 from torchdali.testing import assert_resumes_exactly, assert_same_stream, truncate_file
 
 LENGTHS = [25, 9, 40, 3]
@@ -30,6 +30,7 @@ CODECS = {
     "mpeg4": ("mpeg4", "mp4", {"g": "8"}),
     "mjpeg": ("mjpeg", "avi", {}),
     "vp9": ("libvpx-vp9", "webm", {"g": "15"}),
+    "h264, no index": ("libx264", "ts", {"g": "12", "bf": "2"}),
 }
 
 
@@ -181,6 +182,18 @@ def test_damaged_files(files, tmp_path):
     text.write_text("no video")
     with pytest.raises(ValueError, match=r"text\.mp4: a video file was expected"):
         td.VideoClips([files[0], text], 3)
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi"])
+def test_files_that_are_cut_off_are_no_shorter_ones(ending, tmp_path):
+    path = write(tmp_path / f"a.{ending}", 20)
+    whole = path.read_bytes()
+    for share in (0.02, 0.3, 0.5, 0.9, 0.98):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(ValueError, match=rf"a\.{ending}.*(cut off|a video file was expected)"):
+            td.VideoClips([path], 1)
+        with pytest.raises(ValueError, match=r"the file.*(cut off|a video file was expected)"):
+            decode_clip(np.fromfile(path, np.uint8), None, 1, None)
 
 
 def test_what_can_not_be_read(files, monkeypatch):

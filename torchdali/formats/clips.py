@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ..storage import Bytes, open_storage
 from .cache import Index, cached_index
+from .video import check_whole
 
-VERSION = "clips1"
+VERSION = "clips2"
 
 
 class VideoIndex(NamedTuple):
@@ -48,7 +49,7 @@ def index_video(path: str, index_dir: str | Path | None = None) -> VideoIndex:
 
     Raises:
         ImportError: no PyAV.
-        ValueError: it is no video file.
+        ValueError: it is no video file, or is cut off.
     """
     return _of(cached_index(open_storage(path), VERSION, lambda: _read_packets(path), index_dir))
 
@@ -66,11 +67,19 @@ def _read_packets(path: str, file: io.BytesIO | None = None) -> Index:
         file: its contents, where they were read already.
     """
     av = load_av()
+    if file is None:
+        with open(path, "rb", buffering=64) as opened:
+            check_whole(path, opened, os.path.getsize(path))
+    else:
+        check_whole(path, file, file.getbuffer().nbytes)
+        file.seek(0)
     try:
         with av.open(path if file is None else file) as container:
             if not container.streams.video:
                 raise ValueError(f"{path}: a video file was expected, and it has no video in it")
             stream = container.streams.video[0]
+            if not getattr(stream, "height", 0) or not stream.width:  # without a decoder it has neither
+                raise ValueError(f"{path}: a video file was expected, and its video has no size")
             packets = [
                 (packet.pts, packet.is_keyframe)
                 for packet in container.demux(stream)
@@ -86,6 +95,8 @@ def _read_packets(path: str, file: io.BytesIO | None = None) -> Index:
             f"{path}: frames have no presentation times: write it anew, as by "
             "ffmpeg -fflags +genpts -i FILE -c copy OTHER.mp4"
         )
+    if not packets:
+        raise ValueError(f"{path}: a video file was expected, and it has no frames: is it cut off?")
     times = np.array([time for time, _ in packets], np.int64)
     keys = np.array([time for time, key in packets if key], np.int64)
     return {"times": np.sort(times), "keys": np.sort(keys), "size": np.array(size, np.int64)}
@@ -146,19 +157,41 @@ def read_frames(path: str | io.BytesIO, index: VideoIndex, numbers: NDArray[np.i
             while len(frames) < len(wanted):
                 done = len(frames)
                 container.seek(begins[done], stream=stream, backward=True)
-                for frame in container.decode(stream):
-                    k = len(frames)
-                    if frame.pts is None or frame.pts < wanted[k]:
-                        continue
-                    if frame.pts != wanted[k]:
-                        break
-                    frames.append(frame.to_ndarray(format="rgb24"))
-                    if len(frames) == len(wanted) or begins[k + 1] > frame.pts:
-                        break
+                _take_frames(container, stream, wanted, frames, begins)
                 if len(frames) == done:
-                    raise ValueError(
-                        f"frame {int(numbers[done])} was not found: the file is damaged, or another than was indexed"
-                    )
+                    break  # MPEG-TS, say, has no index of its key frames
+        if len(frames) < len(wanted):
+            if not isinstance(path, str):
+                path.seek(0)
+            with av.open(path) as container:
+                stream = container.streams.video[0]
+                stream.thread_type = "NONE"
+                _take_frames(container, stream, wanted, frames)
     except av.error.FFmpegError as error:
         raise ValueError(f"the file is damaged: {error}") from error
+    if len(frames) < len(wanted):
+        number = int(numbers[len(frames)])
+        raise ValueError(f"frame {number} was not found: the file is damaged, or another than was indexed")
     return np.stack(frames)
+
+
+def _take_frames(
+    container: Any, stream: Any, wanted: list[int], frames: list[NDArray[np.uint8]], begins: list[int] | None = None
+) -> None:
+    """Decode from where a container stands, and append the next frames that are wanted, in their order.
+
+    Args:
+        container, stream: the file, and its video.
+        wanted: the frames' times.
+        frames: those that were found so far.
+        begins: where the decoding of each begins, which ends where the next one's begins later; None: it goes on.
+    """
+    for frame in container.decode(stream):
+        k = len(frames)
+        if frame.pts is None or frame.pts < wanted[k]:
+            continue
+        if frame.pts != wanted[k]:
+            return
+        frames.append(frame.to_ndarray(format="rgb24"))
+        if len(frames) == len(wanted) or (begins is not None and begins[k + 1] > frame.pts):
+            return

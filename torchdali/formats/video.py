@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from .files import check_no_mark
 
@@ -59,28 +58,31 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def check_whole(path: str) -> None:
-    """Check that a file is as long as its container says; DALI would read the frames that are left of a shorter one.
+def check_whole(path: str, file: BinaryIO, end: int) -> None:
+    """Check that a file is as long as its container says; decoders would read what is left of a shorter one.
+
+    Args:
+        path: the file's, for messages.
+        file: the file, at its beginning.
+        end: its size in bytes.
 
     Raises:
         ValueError: it is shorter, with the offset of the part that is cut off.
     """
-    end = os.path.getsize(path)
-    with open(path, "rb", buffering=64) as file:
-        head = file.read(12)
-        matroska = head[:4] == b"\x1a\x45\xdf\xa3"
-        if not (matroska or (head[:4] == b"RIFF" and head[8:] == b"AVI ") or head[4:8] in _ATOMS):
+    head = file.read(12)
+    matroska = head[:4] == b"\x1a\x45\xdf\xa3"
+    if not (matroska or (head[:4] == b"RIFF" and head[8:] == b"AVI ") or head[4:8] in _ATOMS):
+        return
+    read = _element if matroska else _chunk if head[:4] == b"RIFF" else _atom
+    start = 0
+    while start < end:
+        file.seek(start)
+        size = read(file.read(16))
+        if size is None:  # to the end, or unknown
             return
-        read = _element if matroska else _chunk if head[:4] == b"RIFF" else _atom
-        start = 0
-        while start < end:
-            file.seek(start)
-            size = read(file.read(16))
-            if size is None:  # to the end, or unknown
-                return
-            if start + size > end:
-                raise ValueError(f"{path}, byte {start}: {size} bytes were expected, got {end - start}: cut off")
-            start += size
+        if start + size > end:
+            raise ValueError(f"{path}, byte {start}: {size} bytes were expected, got {end - start}: cut off")
+        start += size
 
 
 _ATOMS = frozenset(b"ftyp moov mdat wide free skip pnot moof mfra sidx styp uuid meta udta emsg prft".split())

@@ -72,7 +72,8 @@ class Sequences(KnownReader):
             files = files_digest([entry.path for entry in entries], of_each)
             self.contents = {"file_list" if options.get("file_list") else "file_root": files}
         for path in {entry.path: None for entry in entries}:
-            check_whole(path)
+            with open(path, "rb", buffering=64) as file:
+                check_whole(path, file, os.path.getsize(path))
         self.check_entries(entries)
 
     def check_entries(self, entries: Sequence[Entry]) -> None:
