@@ -295,6 +295,11 @@ def test_max_pixels_of_a_loader() -> None:
             td.DataLoader(dataset, max_pixels=wrong)
 
 
+def test_an_edge_that_dali_does_not_take_is_named() -> None:
+    with pytest.raises(pillow.OversizedError, match=r"at most 1,048,576 rows .* got width 1 and height 1048577"):
+        pillow.as_pnm(np.zeros((2**20 + 1, 1, 3), np.uint8))
+
+
 def test_the_limit_is_pillows_own() -> None:
     assert pillow.MAX_PIXELS == Image.MAX_IMAGE_PIXELS
 
