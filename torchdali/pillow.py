@@ -294,7 +294,8 @@ def as_pnm(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     height, width, _ = pixels.shape
     if max(height, width) > _LONGEST_EDGE:
         raise OversizedError(
-            f"an image of at most {_LONGEST_EDGE:,} rows and columns was expected, got width {width} and height {height}"
+            f"an image of at most {_LONGEST_EDGE:,} rows and columns was expected, got width {width} and height "
+            f"{height}"
         )
     return np.concatenate([np.frombuffer(b"P6\n%d %d\n255\n" % (width, height), np.uint8), pixels.ravel()])
 
