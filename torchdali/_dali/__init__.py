@@ -4,14 +4,14 @@ Importing DALI's dynamic mode costs a second and asks for the GPUs, so everythin
 """
 
 from .importing import OLDEST, check_process, dynamic
-from .ops import DynamicOps, Ops, TracedOps, UnseenError, tfrecord_feature, torch_dtype
+from .ops import DynamicOps, Ops, TracedOps, tfrecord_feature, torch_dtype
 from .output import Output, as_batch, joined, shapes
 from .pipelines import external_source, pipeline, pipeline_mode
 from .session import Session, default_rng
 from .streams import lease_stream, on_device, stay_on_device
 
 __all__ = [
-    "OLDEST", "DynamicOps", "Ops", "Output", "Session", "TracedOps", "UnseenError", "as_batch", "check_process",
-    "default_rng", "dynamic", "external_source", "joined", "lease_stream", "on_device", "pipeline", "pipeline_mode",
-    "shapes", "stay_on_device", "tfrecord_feature", "torch_dtype",
+    "OLDEST", "DynamicOps", "Ops", "Output", "Session", "TracedOps", "as_batch", "check_process", "default_rng",
+    "dynamic", "external_source", "joined", "lease_stream", "on_device", "pipeline", "pipeline_mode", "shapes",
+    "stay_on_device", "tfrecord_feature", "torch_dtype",
 ]  # fmt: skip

@@ -106,16 +106,8 @@ class DynamicOps(Ops):
         return [list(row) for row in rows]
 
 
-class UnseenError(Exception):
-    """A step asks for the type of a node, and no eager run has seen it."""
-
-
 class TracedOps(Ops):
-    """Operators that become nodes of a pipeline; types and channels are those that an eager run has seen.
-
-    Raises:
-        UnseenError: in `dtype_of` and `channels_of`, where none has.
-    """
+    """Operators that become nodes of a pipeline; types and channels are those that an eager run has seen."""
 
     def __init__(self, device: str, seen: Sequence[torch.dtype | int]) -> None:
         from nvidia.dali import fn
@@ -134,19 +126,14 @@ class TracedOps(Ops):
         return getattr(dynamic(), str(dtype).removeprefix("torch.")).type_id
 
     def dtype_of(self, data: Any) -> torch.dtype:
-        dtype = self._next()
+        dtype = next(self._seen)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
     def channels_of(self, data: Any) -> int:
-        channels = self._next()
+        channels = next(self._seen)
         assert isinstance(channels, int)
         return channels
-
-    def _next(self) -> torch.dtype | int:
-        for seen in self._seen:
-            return seen
-        raise UnseenError
 
     def matrix(self, rows: Sequence[Sequence[float]]) -> Any:
         return [number for row in rows for number in row]

@@ -240,7 +240,7 @@ class Run:
         """End all threads and give back what they hold; may be called twice, and from any thread."""
         self.closed = True
         if self._watch is not None:
-            self._watch.close()
+            self._watch.join()
         _stop(self._stages)
         if self._cancel is not None:
             self._cancel()

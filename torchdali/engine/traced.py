@@ -18,6 +18,7 @@ from .. import _dali
 from ..batch import take
 from ..clock import DECODE, INPUT, START, switch
 from ..errors import first_line, leave_frame, let_through
+from ..transforms.decode import Decode
 from .eager import Eager
 from .program import Argument, layout_of
 from .shelf import Shelf
@@ -172,11 +173,13 @@ class Traced:
 
     def _build(self, first: Work, form: Form) -> Trace:
         program, probe = self._eager.program, _one_sample(first)
-        if not self._eager.plan.any_functions:
-            # What it takes is known, and most steps do not ask for the types of what they get: the first batch comes
-            # a quarter earlier than after a call of dynamic mode, which analyses the code that calls it.
-            with contextlib.suppress(_dali.UnseenError):
-                return self._traced(probe, form, program.arguments(probe), ())
+        plan = self._eager.plan
+        if not plan.any_functions and all(
+            isinstance(step, Decode) for chain in plan.chains for step in chain.steps[: chain.split]
+        ):
+            # What decoders take is known: the first batch comes a quarter earlier than after a call of dynamic mode,
+            # which analyses the code that calls it.
+            return self._traced(probe, form, program.arguments(probe), ())
         arguments: list[Argument] = []
 
         def note(argument: Argument, values: NDArray[Any]) -> Any:
@@ -190,11 +193,7 @@ class Traced:
         return self._traced(probe, form, arguments, ops.seen)
 
     def _traced(self, probe: Work, form: Form, arguments: list[Argument], seen: Sequence[torch.dtype | int]) -> Trace:
-        """Build the pipeline.
-
-        Raises:
-            UnseenError: a step asks for more than was seen.
-        """
+        """Build the pipeline."""
         eager, program, plan = self._eager, self._eager.program, self._eager.plan
         layouts = [layout_of(plan, name) for name in plan.inputs] + [""] * len(arguments)
         pipe = _dali.pipeline(self._batch_size, self._num_threads, eager.device)

@@ -174,9 +174,7 @@ def inverse(name: str, strength: float, height: int, width: int) -> NDArray[np.f
     matrix = np.array(inverse_matrix(center, angle, shift, 1.0, shear)).reshape(2, 3)
     middle = np.array([width / 2, height / 2])
     # torchvision's counts from the image's middle.
-    # Not a product of matrices: a BLAS rounds otherwise on each kind of CPU.
-    turned = matrix[:, 0] * middle[0] + matrix[:, 1] * middle[1]
-    return np.concatenate([matrix[:, :2], (middle + matrix[:, 2] - turned)[:, None]], axis=1)
+    return np.concatenate([matrix[:, :2], (middle + matrix[:, 2] - matrix[:, :2] @ middle)[:, None]], axis=1)
 
 
 @dataclass(frozen=True)
