@@ -1123,3 +1123,25 @@ def test_steps_are_counted_where_workers_end_at_different_times():
         changed = {**states[-1][0], "iterable": json.dumps({**whole, "steps": wrong})}
         with make() as other, pytest.raises(StateMismatchError, match="iterable: "):
             other.load_state_dict(changed)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.processes)])
+def test_torchdatas_nodes_go_on_where_they_stood(workers: int) -> None:
+    """Their loader keeps the iterator of a question for its state, which then takes the place of what is loaded."""
+    from torchdata import nodes
+
+    def make() -> td.DataLoader:
+        source = td.IterableSource(nodes.Loader(nodes.Batcher(nodes.IterableWrapper(range(20)), 4)))
+        return td.DataLoader(source, batch_size=None, num_workers=workers)
+
+    expected = [list(range(start, start + 4)) for start in range(0, 20, 4)]
+    for taken in range(5):  # at the end they begin anew by themselves: restart_on_stop_iteration
+        loader = make()
+        iterator = iter(loader)
+        assert [next(iterator) for _ in range(taken)] == expected[:taken]
+        state = loader.state_dict()
+        loader.close()
+        other = make()
+        other.load_state_dict(state)
+        assert list(other) == expected[taken:] and list(other) == expected
+        other.close()

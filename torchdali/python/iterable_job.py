@@ -303,10 +303,17 @@ class IterableJob:
                 name = type(self._taking.iterator).__name__
                 raise StateMismatchError(f"iterable: the state holds the iterator's own, and {name} takes none")
             load(self._taking.iterator, begin.iterator)
-        own = self._taking.iterator is self.dataset and not same(self._state_or_nothing(), begin.state)
-        if begin.state is not None and (failed is not None or own):
+        if begin.state is None:
+            return
+        other = not same(self._state_or_nothing(), begin.state)
+        if failed is not None or (other and self._taking.iterator is self.dataset):
             # It begins anew with `iter`.
             load(self.dataset, begin.state, failed)
+        elif other and begin.iterator is None:
+            # It kept an iterator from an earlier question for its state, as torchdata's `nodes.Loader` does, and that
+            # one has taken the place of what was loaded.
+            load(self.dataset, begin.state)
+            self._taking.iterate(self.dataset, begin.taken)
 
     def _start(self, begin: Standing, fresh: bool, epoch: int) -> None:
         """Begin at the start of the epoch, whatever became of the pass before.
