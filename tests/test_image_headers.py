@@ -296,8 +296,12 @@ def test_max_pixels_of_a_loader() -> None:
 
 
 def test_an_edge_that_dali_does_not_take_is_named() -> None:
-    with pytest.raises(pillow.OversizedError, match=r"at most 1,048,576 rows .* got width 1 and height 1048577"):
-        pillow.as_pnm(np.zeros((2**20 + 1, 1, 3), np.uint8))
+    column = saved(Image.new("L", (1, 2**20 + 1)), "TIFF")
+    said = r"at most 1,048,576 rows .* a header of width 1 and height 1048577"
+    with pytest.raises(ValueError, match=said):
+        td.InMemoryDataset(image=[column])[0]
+    with pytest.raises(td.BadSampleError, match=said):
+        list(td.DataLoader(td.InMemoryDataset(image=[column]), device="cpu", max_pixels=None))
 
 
 def test_the_limit_is_pillows_own() -> None:

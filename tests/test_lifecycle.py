@@ -22,6 +22,7 @@ import torchdali as td
 import torchdali.iterator
 import torchdali.passes
 from torchdali import transforms as T
+from torchdali.engine.fetch import Fetcher
 from torchdali.engine.threads import SampleThreads
 from torchdali.prefetch import Prefetcher
 from torchdali.testing import garble_file, make_image_folder, sample_digests
@@ -555,3 +556,18 @@ def test_host_threads_that_no_one_closes_end():
     assert threads.map(lambda value: value + 1, range(9)) == list(range(1, 10)) and our_threads()
     del threads
     assert wait_until(lambda: not our_threads(), 5)
+
+
+def test_a_timeout_of_the_source_is_not_that_of_a_batch(monkeypatch):
+    """A socket's, say: it ends the pass as what it is, without a limit of the loader's too."""
+
+    def late(*_):
+        raise TimeoutError("the disk's server does not answer")
+
+    for timeout in (0, 60):
+        loader = td.DataLoader(td.InMemoryDataset(x=np.arange(8)), 2, device="cpu", timeout=timeout)
+        with monkeypatch.context() as patch, pytest.raises(TimeoutError, match=r"^the disk's server") as raised:
+            patch.setattr(Fetcher, "works", late)
+            next(iter(loader))
+        assert not isinstance(raised.value, td.LoaderTimeoutError)
+        loader.close()

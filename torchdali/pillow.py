@@ -38,7 +38,7 @@ _IMAGE_FILES = re.compile(
     rb"|\0\0\0\x0cjP  |\xff\x4f\xff\x51",
     re.DOTALL,
 )
-_LONGEST_EDGE = 2**20  # that DALI's decoder of PNM files takes
+_LONGEST_EDGE = 2**20  # that DALI's decoder of PNM files takes: the pixels of what Pillow decodes
 _WIDEST_PIXEL = 32  # bytes: four values of 64 bits
 _warned_of_depth = False
 
@@ -48,11 +48,16 @@ class OversizedError(ValueError):
 
 
 def check_pixels(height: int, width: int, max_pixels: int | None) -> None:
-    """Raise where a header promises more pixels than `max_pixels`; None: any number is fine.
+    """Raise where a header promises more pixels than `max_pixels` (None: any number), or an edge that DALI refuses.
 
     Raises:
         OversizedError: it does.
     """
+    if max(height, width) > _LONGEST_EDGE:
+        raise OversizedError(
+            f"an image of at most {_LONGEST_EDGE:,} rows and columns was expected, got a header of width {width} and "
+            f"height {height}"
+        )
     if max_pixels is not None and height * width > max_pixels:
         raise OversizedError(
             f"an image of at most {max_pixels} pixels was expected, got a header of width {width} and height {height}: "
@@ -286,17 +291,8 @@ def _open(encoded: NDArray[np.uint8]) -> Any:
 
 
 def as_pnm(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pixels [H, W, 3] as a PNM file (P6), uint8 [n].
-
-    Raises:
-        OversizedError: an edge is longer than DALI's decoder of such files takes.
-    """
+    """Pixels [H, W, 3] as a PNM file (P6), uint8 [n]."""
     height, width, _ = pixels.shape
-    if max(height, width) > _LONGEST_EDGE:
-        raise OversizedError(
-            f"an image of at most {_LONGEST_EDGE:,} rows and columns was expected, got width {width} and height "
-            f"{height}"
-        )
     return np.concatenate([np.frombuffer(b"P6\n%d %d\n255\n" % (width, height), np.uint8), pixels.ravel()])
 
 

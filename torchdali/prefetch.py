@@ -12,6 +12,10 @@ from .clock import INPUT, ROOM, found, switch
 T = TypeVar("T")
 
 
+class LateError(TimeoutError):
+    """No item came in time: other ones, such as a socket's, are errors of the source."""
+
+
 class Prefetcher(Generic[T]):
     """Iterates over a source in a thread of its own, `depth` items ahead.
 
@@ -86,12 +90,12 @@ class Prefetcher(Generic[T]):
 
         Raises:
             StopIteration: there is none, or the prefetcher is closed.
-            TimeoutError: none came within `timeout` seconds.
+            LateError: none came within `timeout` seconds.
         """
         with self._changed:
             found(self.thread.name, len(self._items), self._depth)
             if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
-                raise TimeoutError
+                raise LateError
             if self._items and not self._closed:
                 item = self._items.popleft()
                 self._changed.notify_all()

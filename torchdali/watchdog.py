@@ -27,10 +27,10 @@ class Busy(dict[str, Position]):
         good: where the pass begins.
 
     Attributes:
-        good: after the last batch.
+        good: where the last batch ended.
     """
 
-    def __init__(self, good: Position = Position()) -> None:  # noqa: B008  # never changed
+    def __init__(self, good: Position) -> None:
         super().__init__()
         self.good = good
         self._since: dict[str, float] = {}
@@ -54,7 +54,7 @@ class Busy(dict[str, Position]):
         now = time.monotonic()
         return any(now - self._since[stage] > seconds for stage in list(self._works))
 
-    def late(self, seconds: float | None) -> str:
+    def late(self, seconds: float) -> str:
         """Say that no batch came within some seconds, and where the stages stand."""
         return (
             f"no batch within {seconds:g} s; the stages stand at: {self}.  The last batch ended at epoch "

@@ -67,7 +67,7 @@ def payloads() -> list[bytes]:
 def write_lmdb(root: Path, values: list[bytes]) -> None:
     import lmdb
 
-    with lmdb.open(str(root), map_size=1 << 22, subdir=True) as env, env.begin(write=True) as transaction:
+    with lmdb.open(str(root), map_size=1 << 26, subdir=True) as env, env.begin(write=True) as transaction:
         for i, value in enumerate(values):
             transaction.put(f"{i:08d}".encode(), value)
 

@@ -22,7 +22,7 @@ from ..collate import Padding
 from ..errors import LoaderTimeoutError, interruption, leave_frame, let_through, of_memory
 from ..options import OnBadSample
 from ..order import Step
-from ..prefetch import Prefetcher
+from ..prefetch import LateError, Prefetcher
 from ..source import Pass, Source
 from ..watchdog import Busy, Watch, report
 from .eager import Eager
@@ -202,7 +202,8 @@ class Run:
             if isinstance(error, KeyboardInterrupt) or interruption(error) is not None:
                 self.closed = not isinstance(last, Prefetcher)  # it is for the caller; stages in threads go on
                 raise
-            if isinstance(error, TimeoutError) and not isinstance(error, LoaderTimeoutError):  # that of a worker
+            if isinstance(error, LateError):
+                assert timeout is not None
                 reason = self._busy.late(timeout)
                 report(reason)
                 self._late = True
@@ -230,10 +231,9 @@ class Run:
         while True:
             try:
                 return last.get(timeout)
-            except TimeoutError as error:
+            except LateError:
                 # A pool of workers watches each sample itself, and a batch may take many times as long.
-                watched = self._watched and not isinstance(error, LoaderTimeoutError)
-                if not watched or timeout is None or self._busy.stuck(timeout):
+                if not self._watched or timeout is None or self._busy.stuck(timeout):
                     raise
 
     def close(self) -> None:

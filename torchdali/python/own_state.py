@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from ..errors import StateMismatchError, let_through
@@ -22,26 +21,13 @@ def has_state(dataset: Any) -> bool:
 
 def _needs_nothing(function: Callable[..., Any]) -> bool:
     """Whether a function can be called without arguments."""
-    own = getattr(function, "__func__", None)
     try:
-        return not _needed(function) if own is None else _needed(own) <= 1
-    except TypeError:  # it can't be a key
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
         return True
-
-
-@lru_cache(64)
-def _needed(function: Callable[..., Any]) -> int:
-    """Count the arguments that a function needs, with `self` those of a method."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of a builtin
-        return 0
-    needed = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    )
-    return sum(one.default is one.empty and one.kind in needed for one in parameters)
+    return True
 
 
 def load(owner: Any, state: Any, before: Exception | None = None) -> None:
