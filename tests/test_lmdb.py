@@ -459,8 +459,11 @@ def test_databases_of_another_kind(tmp_path):
         LMDBDataset(tmp_path / "several")
     with pytest.raises(ValueError, match="local disks only, got s3://bucket/db: copy it"):
         LMDBDataset("s3://bucket/db")
-    with pytest.raises(FileNotFoundError):
-        LMDBDataset(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match=r"no LMDB database at .*severall \(did you mean '.*several'\?\)"):
+        LMDBDataset(tmp_path / "severall")
+    (tmp_path / "images").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"an LMDB database was expected, got .*images, which has no data.mdb"):
+        LMDBDataset(tmp_path / "images")
 
 
 @pytest.mark.parametrize(

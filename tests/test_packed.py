@@ -336,8 +336,10 @@ def test_a_damaged_index(packed, tmp_path):
     index.unlink()
     with pytest.raises(FileNotFoundError, match="is not finished: call pack again with the same arguments"):
         td.Packed(folder)
-    with pytest.raises(FileNotFoundError, match=r"a folder with pack.json was expected, got .*did you mean"):
+    with pytest.raises(FileNotFoundError, match=r"no pack at .*copi \(did you mean '.*copy'\?\)"):
         td.Packed(tmp_path / "copi")
+    with pytest.raises(FileNotFoundError, match=r"got .*, which has no pack.json: td.pack makes one"):
+        td.Packed(tmp_path)
 
 
 def test_a_folder_that_holds_something_else(files, packed, tmp_path):

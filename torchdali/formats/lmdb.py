@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checks import nearest_path
 from ..fingerprint import digest
 from ..storage import Bytes, LocalStorage, Storage, is_remote
 from .texts import Texts, to_bytes
@@ -174,7 +175,11 @@ def check_lmdb(path: str | Path) -> tuple[str, Texts]:
         raise ValueError(f"LMDB is read from local disks only, got {text}: copy it")
     file = os.path.expanduser(text.removeprefix("file://"))
     if os.path.isdir(file):
-        file = os.path.join(file, DATA)
+        folder, file = file, os.path.join(file, DATA)
+        if not os.path.exists(file):
+            raise FileNotFoundError(f"an LMDB database was expected, got {folder}, which has no {DATA}")
+    elif not os.path.exists(file):
+        raise FileNotFoundError(f"there is no LMDB database at {file}{nearest_path(file)}")
     storage = LocalStorage(file)
     meta = _meta(storage)
     if meta.flags & _SEVERAL:

@@ -159,7 +159,9 @@ def read_index(folder: Path) -> PackedIndex:
     if not (folder / INDEX).exists():
         if folder.is_dir() and any(folder.glob("shard-*")):
             raise FileNotFoundError(f"the pack in {folder} is not finished: call pack again with the same arguments")
-        raise FileNotFoundError(f"a folder with {INDEX} was expected, got {folder}{nearest_path(folder)}")
+        if folder.is_dir():
+            raise FileNotFoundError(f"a pack was expected, got {folder}, which has no {INDEX}: td.pack makes one")
+        raise FileNotFoundError(f"there is no pack at {folder}{nearest_path(folder)}")
     found = read_json(folder / INDEX)
     if found is None:
         raise ValueError(f"the index {folder / INDEX} is damaged: delete the folder, and pack the dataset again")
