@@ -20,7 +20,7 @@ from torchdali import transforms as T
 from torchdali.buffers import Pool
 from torchdali.engine import images, pictures
 from torchdali.moves import Crop, Flip, Resize
-from torchdali.native import build
+from torchdali.native import build, library
 from torchdali.native import images as native
 from torchdali.transforms.base import Mover
 
@@ -247,8 +247,10 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHDALI_NATIVE", raising=False)
     native.kernel.cache_clear()
+    library.library.cache_clear()
     yield tmp_path / "torchdali"
     native.kernel.cache_clear()
+    library.library.cache_clear()
 
 
 def test_it_is_switched_off(fresh, monkeypatch):
@@ -258,28 +260,29 @@ def test_it_is_switched_off(fresh, monkeypatch):
 
 @needs_kernel
 def test_it_is_compiled_once(fresh, monkeypatch):
-    if native.SOURCE.with_name(native.BUILT).exists():
+    if (library.FOLDER / library.BUILT).exists():
         pytest.skip("this package was built with it")
     assert native.kernel() is not None
-    (library,) = fresh.iterdir()
+    (compiled,) = fresh.iterdir()
     native.kernel.cache_clear()
-    monkeypatch.setattr(native, "compile_library", lambda path: pytest.fail("compiled again"))
-    assert native.kernel() is not None and list(fresh.iterdir()) == [library]
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "compile_library", lambda path: pytest.fail("compiled again"))
+    assert native.kernel() is not None and list(fresh.iterdir()) == [compiled]
 
 
 def test_another_source_is_compiled_anew(fresh, monkeypatch, tmp_path):
-    paths = {native._cached()}
-    for k, source in enumerate(native.SOURCES):
+    paths = {library._cached()}
+    for k, source in enumerate(library.SOURCES):
         changed = tmp_path / source.name
         changed.write_text(source.read_text() + "// changed\n")
-        monkeypatch.setattr(native, "SOURCES", (*build.SOURCES[:k], changed, *build.SOURCES[k + 1 :]))
-        paths.add(native._cached())
-    assert len(paths) == 1 + len(build.SOURCES) == 4
+        monkeypatch.setattr(library, "SOURCES", (*build.SOURCES[:k], changed, *build.SOURCES[k + 1 :]))
+        paths.add(library._cached())
+    assert len(paths) == 1 + len(build.SOURCES) == 5
 
 
 def test_without_a_compiler_there_is_none(fresh, monkeypatch):
     monkeypatch.setattr(build, "compiler", lambda: None)
-    monkeypatch.setattr(native, "BUILT", "not there")
+    monkeypatch.setattr(library, "BUILT", "not there")
     assert native.kernel() is None
     assert next(iter(loader()))[0].shape == (8, 3, 16, 16)
 
@@ -287,20 +290,20 @@ def test_without_a_compiler_there_is_none(fresh, monkeypatch):
 @needs_kernel
 def test_a_folder_that_can_not_be_written_is_no_error(fresh, monkeypatch):
     fresh.parent.joinpath("torchdali").write_text("a file")
-    monkeypatch.setattr(native, "BUILT", "not there")
+    monkeypatch.setattr(library, "BUILT", "not there")
     assert native.kernel() is None
 
 
 @needs_kernel
 def test_a_library_that_can_not_be_loaded_is_no_error(fresh, monkeypatch):
     fresh.mkdir()
-    monkeypatch.setattr(native, "BUILT", "not there")
-    native._cached().write_bytes(b"no library")
+    monkeypatch.setattr(library, "BUILT", "not there")
+    library._cached().write_bytes(b"no library")
     assert native.kernel() is None
 
 
-CHECKSUM = "1c6c61eec33edfdc"
-"""Of what `native_cases.c` makes of 4,000 random images, on every CPU whose vectors the kernels know."""
+CHECKSUMS = {"native_cases.c": "1c6c61eec33edfdc", "native_color_cases.c": "1e834a0a7b2c64b6"}
+"""Of what each makes of thousands of random images, on every CPU whose vectors the kernels know."""
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 
@@ -311,9 +314,9 @@ needs_emulator = pytest.mark.skipif(
 CPUS = [pytest.param("this", marks=needs_kernel), pytest.param("aarch64", marks=needs_emulator)]
 
 
-def run_cases(cpu, folder, *flags):
-    """Compile `native_cases.c` with flags and run it, on this CPU or on an emulated one; gives its output."""
-    source, program = Path(__file__).with_name("native_cases.c"), folder / "cases"
+def run_cases(cases, cpu, folder, *flags):
+    """Compile `native_cases.c` or another with flags and run it, on this CPU or an emulated one; gives its output."""
+    source, program = Path(__file__).with_name(cases), folder / "cases"
     compiler = build.compiler() if cpu == "this" else CROSS_COMPILER
     common = [flag for flag in build.FLAGS if flag not in ("-shared", "-O3")]
     line = [compiler, *common, *flags, "-o", program, source, "-lm"]
@@ -331,13 +334,15 @@ def run_cases(cpu, folder, *flags):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("cpu", CPUS)
-def test_the_bits_are_the_same_on_every_cpu(cpu, tmp_path):
-    assert run_cases(cpu, tmp_path, "-O3") == CHECKSUM
+@pytest.mark.parametrize("cases", CHECKSUMS)
+def test_the_bits_are_the_same_on_every_cpu(cases, cpu, tmp_path):
+    assert run_cases(cases, cpu, tmp_path, "-O3") == CHECKSUMS[cases]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cpu", CPUS)
-def test_sanitizers_find_nothing(cpu, tmp_path):
-    """AddressSanitizer and UndefinedBehaviorSanitizer, over 4,000 random images."""
+@pytest.mark.parametrize("cases", CHECKSUMS)
+def test_sanitizers_find_nothing(cases, cpu, tmp_path):
+    """AddressSanitizer and UndefinedBehaviorSanitizer, over thousands of random images."""
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    assert run_cases(cpu, tmp_path, "-O1", "-g", *sanitizers) == CHECKSUM
+    assert run_cases(cases, cpu, tmp_path, "-O1", "-g", *sanitizers) == CHECKSUMS[cases]

@@ -79,7 +79,7 @@ light = sorted(set(sys.modules) - before)
 from torchdali import transforms as T
 td.DataLoader
 new = set(sys.modules) - before
-from torchdali.native import images
+from torchdali.native import images, library
 
 assert td.__file__.startswith(sys.prefix), td.__file__
 assert td.__version__ == importlib.metadata.version("torchdali")
@@ -97,7 +97,7 @@ for images_, labels in loader:
 import json
 facts = {"steps": len(losses), "finite": bool(torch.tensor(losses).isfinite().all()), "new": sorted(new),
          "light": light}
-facts["kernel"] = [images.kernel() is not None, images.SOURCE.with_name(images.BUILT).exists()]
+facts["kernel"] = [images.kernel() is not None, (library.FOLDER / library.BUILT).exists()]
 print(json.dumps(facts))
 """
 

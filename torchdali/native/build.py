@@ -12,14 +12,16 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("images.c")
-SOURCES = (SOURCE, SOURCE.with_name("resize_avx2.h"), SOURCE.with_name("resize_neon.h"))
+FOLDER = Path(__file__).parent
+COMPILED = tuple(FOLDER / name for name in ("images.c", "colors.c"))
+SOURCES = (*COMPILED, *(FOLDER / name for name in ("resize_avx2.h", "resize_neon.h")))
 """All of which the library is made."""
-BUILT = "_images.so"
+BUILT = "_kernels.so"
 """The library's name in a package that was built with it."""
 
-# -ffp-contract=off: a product and a sum round one by one, as in torch.
-FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra")
+# -ffp-contract=off: a product and a sum round one by one, as in torch.  -fno-trapping-math: vectors may compute both
+# sides of a choice.
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-ffp-contract=off", "-fno-trapping-math", "-Wall", "-Wextra")
 
 
 def compiler() -> str | None:
@@ -43,7 +45,7 @@ def compile_library(target: Path, *flags: str) -> bool:
     handle, made = tempfile.mkstemp(suffix=".so", dir=target.parent)
     os.close(handle)
     try:
-        line = [command, *FLAGS, *flags, "-o", made, str(SOURCE), "-lm"]
+        line = [command, *FLAGS, *flags, "-o", made, *map(str, COMPILED), "-lm"]
         done = subprocess.run(line, capture_output=True, timeout=120, check=False)
         if done.returncode:
             return False

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .build import BUILT, FLAGS, SOURCE, SOURCES, compile_library
+from .library import library
 
 FIELDS = (
     *("pixels", "stride", "rows", "columns"),
@@ -115,36 +112,6 @@ class Kernel:
 
 @functools.cache
 def kernel() -> Kernel | None:
-    """Load the kernels: those that the package was built with, or else compile them into the user's cache, once.
-
-    None: `TORCHDALI_NATIVE=0`, or they can't be had here; torch's kernels give the same bits.
-    """
-    if os.environ.get("TORCHDALI_NATIVE") == "0":
-        return None
-    path = SOURCE.with_name(BUILT)
-    if not path.exists():
-        if not all(source.exists() for source in SOURCES):
-            return None
-        path = _cached()
-        if not path.exists() and not _compiled(path):
-            return None
-    try:
-        library = ctypes.CDLL(str(path))
-        return Kernel(library) if library.torchdali_runs() else None
-    except (OSError, AttributeError):
-        return None
-
-
-def _cached() -> Path:
-    """Where the library of these sources lies in the user's cache."""
-    text = b"".join(source.read_bytes() for source in SOURCES) + " ".join((*FLAGS, os.uname().machine)).encode()
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(folder, "torchdali", f"images-{hashlib.sha256(text).hexdigest()[:16]}.so")
-
-
-def _compiled(path: Path) -> bool:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return compile_library(path)
+    """Give the kernels that write images; None: there are none here, and torch's give the same bits."""
+    loaded = library()
+    return Kernel(loaded) if loaded is not None and loaded.torchdali_runs() else None

@@ -15,6 +15,7 @@ from ..rand import Rand
 from . import adjust
 from .base import Params, Transform
 from .chance import Chance
+from .recolor import permuted_host, recolored
 from .switch import switch
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class RandomChannelPermutation(Transform):
         self, image: torch.Tensor, out: torch.Tensor | None = None, *, permutation: Any, matrix: Any = None
     ) -> torch.Tensor:
         _check_colours(len(image), self)
-        return image if len(image) == 1 else image[permutation]
+        return image if len(image) == 1 else permuted_host(image, permutation)
 
 
 def _check_colours(channels: int, transform: Transform) -> None:
@@ -106,6 +107,8 @@ class Grayscale(Transform):
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         _check_colours(len(image), self)
+        if len(image) == self.num_output_channels == 3:
+            return recolored(image, "grayscale")
         grey: torch.Tensor = functional().rgb_to_grayscale_image(image, num_output_channels=self.num_output_channels)
         return grey
 
@@ -130,10 +133,7 @@ class RandomGrayscale(Chance):
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
         _check_colours(len(image), self)
-        if not on:
-            return image
-        grey: torch.Tensor = functional().rgb_to_grayscale_image(image, num_output_channels=len(image))
-        return grey
+        return recolored(image, "grayscale") if on else image
 
 
 @dataclass(frozen=True)

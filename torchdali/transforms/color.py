@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
 from .arguments import number_pair, number_range, probability
 from .base import Params, Transform
 from .channels import permutation_params, permuted
+from .recolor import permuted_host, recolored
 from .switch import switch
 
 if TYPE_CHECKING:
@@ -89,15 +89,6 @@ def channels_of(ops: Ops, image: Any) -> int:
     return channels
 
 
-def adjusted_host(image: torch.Tensor, name: str, factor: Any) -> torch.Tensor:
-    """One of the four, by torchvision's kernel."""
-    kernels = functional()
-    if name == "hue":  # it works channel by channel, which is slower with channels last
-        image = image.contiguous()
-    changed: torch.Tensor = getattr(kernels, f"adjust_{name}_image")(image, float(factor))
-    return changed
-
-
 @dataclass(frozen=True)
 class ColorJitter(Transform):
     """Brightness, contrast, saturation and hue changed at random, in a random order.
@@ -158,7 +149,7 @@ class ColorJitter(Transform):
     ) -> torch.Tensor:
         for i in order:
             if NAMES[i] in factors:
-                image = adjusted_host(image, NAMES[i], factors[NAMES[i]])
+                image = recolored(image, NAMES[i], factors[NAMES[i]])
         return image
 
 
@@ -231,5 +222,5 @@ class RandomPhotometricDistort(Transform):
         turns = (("brightness", 1), ("contrast", before), ("saturation", 1), ("hue", 1), ("contrast", 1 - before))
         for name, on in turns:
             if params[f"{name}_on"] and on:
-                image = adjusted_host(image, name, params[name])
-        return image if len(image) == 1 or permutation == [0, 1, 2] else image[permutation]
+                image = recolored(image, name, params[name])
+        return image if len(image) == 1 or permutation == [0, 1, 2] else permuted_host(image, permutation)

@@ -13,6 +13,7 @@ from . import adjust
 from .arguments import is_integer, is_number
 from .base import Params
 from .chance import Chance, bits, chosen
+from .recolor import recolored
 from .switch import switch
 
 if TYPE_CHECKING:
@@ -66,12 +67,6 @@ def equalized(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     u8 = ops.as_dtype(torch.uint8)
     levels = ops.cast(ops.math.floor(adjust.wide(ops, image, dtype) * 255.999), dtype=u8)
     return ops.cast(ops.equalize(levels) * (1 / 255), dtype=ops.as_dtype(dtype))
-
-
-def autocontrasted(image: torch.Tensor) -> torch.Tensor:
-    """By torchvision's kernel, whose reductions are several times as slow with channels last."""
-    stretched: torch.Tensor = functional().autocontrast_image(image.contiguous())
-    return stretched
 
 
 @dataclass(frozen=True)
@@ -177,7 +172,7 @@ class RandomAutocontrast(Chance):
         return switch(ops, on, [lambda ops, part: stretched(ops, part, dtype)], image, [{}])
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
-        return autocontrasted(image) if on else image
+        return recolored(image, "autocontrast") if on else image
 
 
 @dataclass(frozen=True)
@@ -201,9 +196,9 @@ class RandomEqualize(Chance):
         return switch(ops, on, [lambda ops, part: equalized(ops, part, dtype)], image, [{}])
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
-        return functional().equalize_image(image) if on else image
+        return recolored(image, "equalize") if on else image
 
     def transform_batch(self, images: torch.Tensor, params: Params) -> Images:
         (rows,) = np.nonzero(params["on"])
         chosen = torch.from_numpy(rows).to(images.device, non_blocking=True)
-        return images.index_copy(0, chosen, functional().equalize_image(images[chosen])) if len(rows) else images
+        return images.index_copy(0, chosen, recolored(images[chosen], "equalize")) if len(rows) else images

@@ -15,7 +15,8 @@ from ..forms.image import Images, functional, move_batch
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
-from .levels import autocontrasted, equalized, solarized, stretched
+from .levels import equalized, solarized, stretched
+from .recolor import recolored
 from .sharpness import kernels, sharpened, sharpened_host
 
 if TYPE_CHECKING:
@@ -191,10 +192,7 @@ class Tone(Operation):
         return adjust.toned(ops, image, own, grey, mean, ops.dtype_of(image), ops.channels_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        kernels = functional()
-        forms = (kernels.adjust_brightness_image, kernels.adjust_saturation_image, kernels.adjust_contrast_image)
-        toned: torch.Tensor = forms[self.names.index(name)](image, 1.0 + strength)
-        return toned
+        return recolored(image, "saturation" if name == "Color" else name.lower(), 1.0 + strength)
 
 
 @dataclass(frozen=True)
@@ -265,7 +263,7 @@ class AutoContrast(Operation):
         return stretched(ops, image, ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        return autocontrasted(image)
+        return recolored(image, "autocontrast")
 
 
 @dataclass(frozen=True)
@@ -278,5 +276,4 @@ class Equalize(Operation):
         return equalized(ops, image, ops.dtype_of(image))
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
-        flat: torch.Tensor = functional().equalize_image(image)
-        return flat
+        return recolored(image, "equalize")

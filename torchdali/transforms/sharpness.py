@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import functional
 from ..moves import Sizes
 from ..rand import Rand
 from . import adjust
 from .arguments import is_number
 from .base import Params
 from .chance import Chance, chosen
+from .recolor import recolored
 from .switch import switch
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def sharpened_host(image: torch.Tensor, factor: float) -> torch.Tensor:
         image: [..., C, H, W], of 1 or 3 channels.
         factor: 0: soft; 1: as it is; 2: twice as sharp.
     """
-    sharp: torch.Tensor
     if not image.is_cuda or min(image.shape[-2:]) <= 2:
-        sharp = functional().adjust_sharpness_image(image, factor)
-        return sharp
+        return recolored(image, "sharpness", factor)
     floating = image.is_floating_point()
     sharp = image.to(image.dtype if floating else torch.float32, copy=True)
     kernel = torch.full((3, 3), 1 / 13, dtype=sharp.dtype, device=sharp.device)
