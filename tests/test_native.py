@@ -277,7 +277,7 @@ def test_another_source_is_compiled_anew(fresh, monkeypatch, tmp_path):
         changed.write_text(source.read_text() + "// changed\n")
         monkeypatch.setattr(library, "SOURCES", (*build.SOURCES[:k], changed, *build.SOURCES[k + 1 :]))
         paths.add(library._cached())
-    assert len(paths) == 1 + len(build.SOURCES) == 5
+    assert len(paths) == 1 + len(build.SOURCES) == 7
 
 
 def test_without_a_compiler_there_is_none(fresh, monkeypatch):
@@ -302,7 +302,11 @@ def test_a_library_that_can_not_be_loaded_is_no_error(fresh, monkeypatch):
     assert native.kernel() is None
 
 
-CHECKSUMS = {"native_cases.c": "1c6c61eec33edfdc", "native_color_cases.c": "1e834a0a7b2c64b6"}
+CHECKSUMS = {
+    "native_cases.c": "1c6c61eec33edfdc",
+    "native_color_cases.c": "1e834a0a7b2c64b6",
+    "native_sample_cases.c": "d1541b9636dca73d",
+}
 """Of what each makes of thousands of random images, on every CPU whose vectors the kernels know."""
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..moves import Affine, Warp
+from ..native import sample as native
 from .points import middles
 
 _CPU = torch.device("cpu")
@@ -81,6 +82,10 @@ def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> tor
     shape = (*batch, channels, *grid.shape[1:3])
     if not image.numel():
         return image.new_zeros(shape)
+    if len(grid) == 1 and grid.numel() and native.takes(image, mode):
+        made = native.sampled(image, grid, (grid.shape[1], grid.shape[2]), mode, fill)
+        if made is not None:
+            return made
     images = image.reshape(-1, channels, height, width)
     grid = grid.expand(len(images), -1, -1, -1)
     numbers = images.to(grid.dtype)
@@ -103,6 +108,81 @@ def sample(image: torch.Tensor, grid: torch.Tensor, mode: str, fill: Any) -> tor
     return moved.to(image.dtype).reshape(shape)
 
 
+def sample_affine(image: torch.Tensor, back: Any, mode: str, fill: Any) -> torch.Tensor | None:
+    """Take the pixels of an image by a matrix from result to source, as torchvision's `affine_image` does.
+
+    None: the kernels in C do not take the image.
+
+    Args:
+        image: [..., C, H, W].
+        back: [2, 3], between pixels (x, y, 1) that are counted from the middles of image and result.
+        mode: "nearest" or "bilinear".
+        fill: as `sample` takes it.
+    """
+    size = (image.shape[-2], image.shape[-1])
+    return _by_matrix(image, np.asarray(back, np.float64).reshape(1, 2, 3), None, size, mode, fill)
+
+
+def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.Tensor:
+    """Take the pixels of one image [..., C, H, W] that a move wants: `sample` at its `source_grid`.
+
+    Args:
+        image: of any real dtype; it comes back itself where the move does not touch it.
+        move: with one sample's values.
+        fill: as `sample` takes it.
+    """
+    size = (image.shape[-2], image.shape[-1])
+    if isinstance(move, Affine) and native.takes(image, move.interpolation):
+        matrix, result = np.asarray(move.matrix, np.float64)[None], (int(move.size[0]), int(move.size[1]))
+        if result == size and (matrix == np.eye(3)[: matrix.shape[1]]).all():
+            return image
+        back, below = _inverted(matrix) if matrix.shape[1] == 3 else (_from_middles(matrix, size, result), None)
+        made = _by_matrix(image, back, below, result, move.interpolation, fill)
+        if made is not None:
+            return made
+    grid = source_grid(move, size, image.dtype if image.is_floating_point() else torch.float32, image.device)
+    return image if grid is None else sample(image, grid, move.interpolation, fill)
+
+
+def _by_matrix(
+    image: torch.Tensor,
+    back: NDArray[np.float64],
+    below: NDArray[np.float64] | None,
+    result: tuple[int, int],
+    mode: str,
+    fill: Any,
+) -> torch.Tensor | None:
+    if not native.takes(image, mode):
+        return None
+    theta = _thetas(back, (image.shape[-2], image.shape[-1]), torch.float32)
+    matrix = theta[0].T.numpy()
+    return native.sampled(image, native.Matrix(matrix, None if below is None else below[0]), result, mode, fill)
+
+
+def _thetas(back: NDArray[np.float64], size: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """[N, 3, 2], matrices to places from -1 to 1 in sources of a size; they stand on their side."""
+    height, width = size
+    theta = torch.tensor(back, dtype=dtype)
+    return theta.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
+
+
+def _from_middles(matrices: NDArray[np.float64], size: tuple[int, int], result: tuple[int, int]) -> NDArray[np.float64]:
+    """[N, 2, 3], from result to source, in pixels that are counted from the middles of both, as torchvision does."""
+    linear: NDArray[Any] = np.linalg.inv(matrices[:, :, :2])
+    ends = (np.array([result[1], result[0]]) / 2 - matrices[:, :, 2])[..., None]
+    shift: NDArray[Any] = linear @ ends - np.array([[size[1]], [size[0]]]) / 2
+    shift[np.abs(shift) < 1e-9] = 0
+    back: NDArray[np.float64] = np.concatenate([linear, shift], 2)
+    return back
+
+
+def _inverted(matrices: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """From result to source: [N, 2, 3], and [N, 3], by whose product the others' are divided."""
+    inverse: NDArray[Any] = np.linalg.inv(matrices)
+    inverse /= inverse[:, 2:, 2:]
+    return inverse[:, :2], inverse[:, 2]
+
+
 def _affine_grid(
     matrices: NDArray[np.float64],
     size: tuple[int, int],
@@ -110,18 +190,12 @@ def _affine_grid(
     dtype: torch.dtype,
     device: torch.device,
 ) -> torch.Tensor:
-    (height, width), (rows, columns) = size, result
-    linear = np.linalg.inv(matrices[:, :, :2])
-    # torchvision counts from the middles of source and result.
-    ends = (np.array([columns, rows]) / 2 - matrices[:, :, 2])[..., None]
-    shift = linear @ ends - np.array([[width], [height]]) / 2
-    shift[np.abs(shift) < 1e-9] = 0
-    theta = torch.tensor(np.concatenate([linear, shift], 2), dtype=dtype)
+    rows, columns = result
+    theta = _thetas(_from_middles(matrices, size, result), size, dtype)
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace((1.0 - columns) * 0.5, (columns - 1.0) * 0.5, columns)
     base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows)[:, None]
     base[..., 2] = 1
-    theta = theta.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
     flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(theta), -1, -1)
     return flat.bmm(theta.to(device, non_blocking=True)).view(-1, rows, columns, 2)
 
@@ -133,16 +207,14 @@ def _perspective_grid(
     dtype: torch.dtype,
     device: torch.device,
 ) -> torch.Tensor:
-    (height, width), (rows, columns) = size, result
-    inverse = np.linalg.inv(matrices)
-    inverse /= inverse[:, 2:, 2:]
-    above = torch.tensor(inverse[:, :2], dtype=dtype)
-    below = torch.tensor(inverse[:, [2, 2]], dtype=dtype).to(device, non_blocking=True)
+    rows, columns = result
+    back, divisor = _inverted(matrices)
+    below = torch.tensor(np.stack([divisor, divisor], 1), dtype=dtype).to(device, non_blocking=True)
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace(0.5, columns - 0.5, columns, dtype=dtype)
     base[..., 1] = torch.linspace(0.5, rows - 0.5, rows, dtype=dtype)[:, None]
     base[..., 2] = 1
+    above = _thetas(back, size, dtype)
     flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(above), -1, -1)
-    above = above.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
     grid = flat.bmm(above.to(device, non_blocking=True)) / flat.bmm(below.transpose(1, 2))
     return grid.sub_(1.0).view(-1, rows, columns, 2)

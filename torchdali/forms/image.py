@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of, row_of
-from .grid import sample, source_grid, source_grids
+from .grid import move_sampled, sample, source_grids
 
 if TYPE_CHECKING:
     from .._dali import Ops
@@ -277,12 +277,7 @@ def _flip_host(image: torch.Tensor, move: Flip, on: bool) -> torch.Tensor:
 
 
 def _sampled_host(image: torch.Tensor, move: Any) -> torch.Tensor:
-    dtype = image.dtype if image.is_floating_point() else torch.float32
-    grid = source_grid(move, (image.shape[-2], image.shape[-1]), dtype, image.device)
-    if grid is None:
-        return image
-    fill = None if move.fill is None else fill_values(move.fill, image.dtype)
-    return sample(image, grid, move.interpolation, fill)
+    return move_sampled(image, move, None if move.fill is None else fill_values(move.fill, image.dtype))
 
 
 _ON_DALI: dict[type, Callable[[Any, Any, Any], Any]] = {Crop: _crop, Resize: _resize, Flip: _flip, Affine: _affine}

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-COMPILED = tuple(FOLDER / name for name in ("images.c", "colors.c"))
-SOURCES = (*COMPILED, *(FOLDER / name for name in ("resize_avx2.h", "resize_neon.h")))
+COMPILED = tuple(FOLDER / name for name in ("images.c", "colors.c", "sample.c"))
+SOURCES = (*COMPILED, *(FOLDER / name for name in ("resize_avx2.h", "resize_neon.h", "vectors.h")))
 """All of which the library is made."""
 BUILT = "_kernels.so"
 """The library's name in a package that was built with it."""

@@ -8,16 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__)
-#define VECTORS __attribute__((target("avx2,fma")))
-static int has_vectors(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-#elif defined(__aarch64__)
-#define VECTORS
-static int has_vectors(void) { return 1; }
-#else
-#define VECTORS
-static int has_vectors(void) { return 0; }
-#endif
+#include "vectors.h"
 
 enum {
     COLORS = 3,

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..forms.grid import sample_affine
 from ..forms.image import Images, functional, move_batch
 from ..moves import Affine, Move, Sizes
 from . import adjust
@@ -145,6 +146,12 @@ class Geometric(Operation, Mover):
 
         kernels, mode = functional(), InterpolationMode(self.interpolation)
         fill = None if self.fill is None else self.fill_values()
+        strength = self._cut(self.names.index(name), strength)
+        if name != "Rotate" or strength % 90:  # torchvision turns by quarters without looking up
+            back = from_middle(name, strength, *image.shape[-2:])
+            sampled = sample_affine(image, back, self.interpolation, fill)
+            if sampled is not None:
+                return sampled
         warped: torch.Tensor
         if name == "Rotate":
             warped = kernels.rotate_image(image, strength, interpolation=mode, fill=fill)
@@ -154,13 +161,21 @@ class Geometric(Operation, Mover):
         if name.startswith("Shear"):
             shear[name == "ShearY"], center = math.degrees(math.atan(strength)), [0, 0]
         else:
-            shift[name == "TranslateY"] = self._cut(self.names.index(name), strength)
+            shift[name == "TranslateY"] = strength
         warped = kernels.affine_image(image, 0.0, shift, 1.0, shear, interpolation=mode, fill=fill, center=center)
         return warped
 
 
 def inverse(name: str, strength: float, height: int, width: int) -> NDArray[np.float64]:
     """[2, 3], from an output pixel to an input pixel, whose centres lie at halves, as DALI counts."""
+    matrix = from_middle(name, strength, height, width)
+    middle = np.array([width / 2, height / 2])
+    # torchvision's counts from the image's middle.
+    return np.concatenate([matrix[:, :2], (middle + matrix[:, 2] - matrix[:, :2] @ middle)[:, None]], axis=1)
+
+
+def from_middle(name: str, strength: float, height: int, width: int) -> NDArray[np.float64]:
+    """[2, 3], from an output pixel to an input pixel, counted from the image's middle, as torchvision's kernels do."""
     from torchvision.transforms.functional import _get_inverse_affine_matrix as inverse_matrix
 
     shift: list[float] = [0, 0]
@@ -169,13 +184,10 @@ def inverse(name: str, strength: float, height: int, width: int) -> NDArray[np.f
         shear[name == "ShearY"] = math.degrees(math.atan(strength))
         center = [-width * 0.5, -height * 0.5]
     elif name == "Rotate":
-        angle = -strength
+        angle = -(strength % 360)
     else:
         shift[name == "TranslateY"] = strength
-    matrix = np.array(inverse_matrix(center, angle, shift, 1.0, shear)).reshape(2, 3)
-    middle = np.array([width / 2, height / 2])
-    # torchvision's counts from the image's middle.
-    return np.concatenate([matrix[:, :2], (middle + matrix[:, 2] - matrix[:, :2] @ middle)[:, None]], axis=1)
+    return np.array(inverse_matrix(center, angle, shift, 1.0, shear)).reshape(2, 3)
 
 
 @dataclass(frozen=True)
