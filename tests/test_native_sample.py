@@ -120,6 +120,16 @@ def test_operations_have_torchvisions_bits(name, mode):
 
 
 @agrees
+@pytest.mark.parametrize("mode", MODES)
+def test_a_large_image(mode, theirs):
+    image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1201, 1500, 3), dtype=np.uint8))
+    for case in (3, 7):
+        matrix = draw_matrix(np.random.default_rng(case), case, (1201, 1500), (1333, 1402))
+        given = (image.permute(2, 0, 1), Affine(matrix, np.array([1333, 1402]), mode, 0), [3.0])
+        assert torch.equal(grid.move_sampled(*given), theirs(grid.move_sampled, *given))
+
+
+@agrees
 def test_videos(theirs):
     video = torch.randint(0, 256, (2, 4, 3, 20, 30), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     move = Affine(np.array([[0.8, 0.3, 2.0], [-0.3, 0.8, 5.0]]), np.array([25, 28]), "bilinear", 0)

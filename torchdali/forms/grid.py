@@ -17,6 +17,7 @@ from ..native import sample as native
 from .points import middles
 
 _CPU = torch.device("cpu")
+_NUMBERS = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def source_grid(
@@ -62,9 +63,8 @@ def source_grids(
     if fields.shape[1:] != (height, width, 2):
         raise ValueError(f"displacement must be [{height}, {width}, 2], got {list(fields.shape[1:])}")
     grids = torch.empty(height, width, 2, dtype=dtype)
-    number = np.float64 if dtype == torch.float64 else np.float32
-    grids[..., 0] = torch.from_numpy(middles(width, number))
-    grids[..., 1] = torch.from_numpy(middles(height, number))[:, None]
+    grids[..., 0] = torch.from_numpy(middles(width, _NUMBERS[dtype]))
+    grids[..., 1] = torch.from_numpy(middles(height, _NUMBERS[dtype]))[:, None]
     return fields + grids.to(device, non_blocking=True)
 
 
@@ -120,7 +120,9 @@ def sample_affine(image: torch.Tensor, back: Any, mode: str, fill: Any) -> torch
         fill: as `sample` takes it.
     """
     size = (image.shape[-2], image.shape[-1])
-    return _by_matrix(image, np.asarray(back, np.float64).reshape(1, 2, 3), None, size, mode, fill)
+    return (
+        _by_matrix(image, np.asarray(back, np.float64), None, size, mode, fill) if native.takes(image, mode) else None
+    )
 
 
 def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.Tensor:
@@ -136,8 +138,8 @@ def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.T
         matrix, result = np.asarray(move.matrix, np.float64)[None], (int(move.size[0]), int(move.size[1]))
         if result == size and (matrix == np.eye(3)[: matrix.shape[1]]).all():
             return image
-        back, below = _inverted(matrix) if matrix.shape[1] == 3 else (_from_middles(matrix, size, result), None)
-        made = _by_matrix(image, back, below, result, move.interpolation, fill)
+        back, below = _inverted(matrix) if matrix.shape[1] == 3 else (_from_middles(matrix, size, result), [None])
+        made = _by_matrix(image, back[0], below[0], result, move.interpolation, fill)
         if made is not None:
             return made
     grid = source_grid(move, size, image.dtype if image.is_floating_point() else torch.float32, image.device)
@@ -152,18 +154,19 @@ def _by_matrix(
     mode: str,
     fill: Any,
 ) -> torch.Tensor | None:
-    if not native.takes(image, mode):
-        return None
-    theta = _thetas(back, (image.shape[-2], image.shape[-1]), torch.float32)
-    matrix = theta[0].T.numpy()
-    return native.sampled(image, native.Matrix(matrix, None if below is None else below[0]), result, mode, fill)
+    matrix = native.Matrix(_thetas(back, (image.shape[-2], image.shape[-1]), np.float32), below)
+    return native.sampled(image, matrix, result, mode, fill)
 
 
-def _thetas(back: NDArray[np.float64], size: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-    """[N, 3, 2], matrices to places from -1 to 1 in sources of a size; they stand on their side."""
+def _thetas(back: NDArray[np.float64], size: tuple[int, int], number: Any) -> NDArray[Any]:
+    """[..., 2, 3] of a dtype, matrices to places from -1 to 1 in sources of a size."""
     height, width = size
-    theta = torch.tensor(back, dtype=dtype)
-    return theta.transpose(1, 2) / torch.tensor([0.5 * width, 0.5 * height], dtype=dtype)
+    thetas: NDArray[Any] = back.astype(number) / np.array([[0.5 * width], [0.5 * height]], number)
+    return thetas
+
+
+def _on_side(thetas: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(thetas).transpose(1, 2)
 
 
 def _from_middles(matrices: NDArray[np.float64], size: tuple[int, int], result: tuple[int, int]) -> NDArray[np.float64]:
@@ -191,7 +194,7 @@ def _affine_grid(
     device: torch.device,
 ) -> torch.Tensor:
     rows, columns = result
-    theta = _thetas(_from_middles(matrices, size, result), size, dtype)
+    theta = _on_side(_thetas(_from_middles(matrices, size, result), size, _NUMBERS[dtype]))
     base = torch.empty(rows, columns, 3, dtype=dtype)
     base[..., 0] = torch.linspace((1.0 - columns) * 0.5, (columns - 1.0) * 0.5, columns)
     base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows)[:, None]
@@ -214,7 +217,7 @@ def _perspective_grid(
     base[..., 0] = torch.linspace(0.5, columns - 0.5, columns, dtype=dtype)
     base[..., 1] = torch.linspace(0.5, rows - 0.5, rows, dtype=dtype)[:, None]
     base[..., 2] = 1
-    above = _thetas(back, size, dtype)
+    above = _on_side(_thetas(back, size, _NUMBERS[dtype]))
     flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(above), -1, -1)
     grid = flat.bmm(above.to(device, non_blocking=True)) / flat.bmm(below.transpose(1, 2))
     return grid.sub_(1.0).view(-1, rows, columns, 2)
