@@ -277,7 +277,7 @@ def test_another_source_is_compiled_anew(fresh, monkeypatch, tmp_path):
         changed.write_text(source.read_text() + "// changed\n")
         monkeypatch.setattr(library, "SOURCES", (*build.SOURCES[:k], changed, *build.SOURCES[k + 1 :]))
         paths.add(library._cached())
-    assert len(paths) == 1 + len(build.SOURCES) == 7
+    assert len(paths) == 1 + len(build.SOURCES) == 8
 
 
 def test_without_a_compiler_there_is_none(fresh, monkeypatch):
@@ -306,6 +306,7 @@ CHECKSUMS = {
     "native_cases.c": "1c6c61eec33edfdc",
     "native_color_cases.c": "1e834a0a7b2c64b6",
     "native_sample_cases.c": "d1541b9636dca73d",
+    "native_blur_cases.c": "57083de3408077ae",
 }
 """Of what each makes of thousands of random images, on every CPU whose vectors the kernels know."""
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-COMPILED = tuple(FOLDER / name for name in ("images.c", "colors.c", "sample.c"))
+COMPILED = tuple(FOLDER / name for name in ("images.c", "colors.c", "sample.c", "blur.c"))
 SOURCES = (*COMPILED, *(FOLDER / name for name in ("resize_avx2.h", "resize_neon.h", "vectors.h")))
 """All of which the library is made."""
 BUILT = "_kernels.so"

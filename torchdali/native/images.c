@@ -207,6 +207,12 @@ end:
 
 #endif
 
+// Writes n pixels from the last to the first; the compiler unrolls it where it knows the channels.
+static inline void mirror(const uint8_t *pixels, int64_t n, const int64_t channels, uint8_t *out) {
+    for (int64_t x = 0; x < n; x++)
+        for (int64_t c = 0; c < channels; c++) out[x * channels + c] = pixels[(n - 1 - x) * channels + c];
+}
+
 // Takes the window of one image as it is, with fill outside.
 static void take(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const uint8_t *filled,
                  const float *scale, const float *bias) {
@@ -231,9 +237,12 @@ static void take(const Picture *from, const Batch *to, uint8_t *out, uint8_t *li
         if (!from->flip_columns) {
             memcpy(line + before * channels, pixels, inside * channels);
         } else {
-            uint8_t *place = line + (width - 1 - before) * channels;
-            for (int64_t x = 0; x < inside; x++)
-                for (int64_t c = 0; c < channels; c++) place[c - x * channels] = pixels[x * channels + c];
+            uint8_t *place = line + (width - before - inside) * channels;
+            if (channels == COLORS) {
+                mirror(pixels, inside, COLORS, place);
+            } else {
+                mirror(pixels, inside, channels, place);
+            }
         }
         put_row(to, out + y * to->row_bytes, line, n, scale, bias);
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .build import BUILT, FLAGS, FOLDER, SOURCES, compile_library
 
-LAST = "torchdali_samples"
+LAST = "torchdali_blurs"
 """A function that libraries of older sources lack."""
 
 

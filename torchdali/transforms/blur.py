@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..forms.image import functional
 from ..moves import Sizes
+from ..native import blur as native
 from ..rand import Rand
 from .arguments import number_range, size_pair
 from .base import Params, Transform
@@ -63,10 +64,24 @@ class GaussianBlur(Transform):
         if small:  # torch reflects once only
             rows, columns = _reflected(height, vertical // 2), _reflected(width, horizontal // 2)
             image = image[:, rows][:, :, columns]
-        blurred: torch.Tensor = functional().gaussian_blur_image(image, [horizontal, vertical], [float(sigma)] * 2)
+        blurred = blurred_host(image, (horizontal, vertical), float(sigma))
         if small:
             blurred = blurred[:, vertical // 2 :, horizontal // 2 :][:, :height, :width]
         return blurred
+
+
+def blurred_host(image: torch.Tensor, size: tuple[int, int], sigma: float) -> torch.Tensor:
+    """Blur an image [C, H, W], to the bits of torchvision's kernel: by the one in C where it takes the image.
+
+    Args:
+        image: half the filter is smaller than it.
+        size: of the filter, odd, horizontal and vertical.
+        sigma: the standard deviation in pixels.
+    """
+    made = native.blurred(image, size, sigma)
+    if made is None:
+        made = functional().gaussian_blur_image(image, list(size), [sigma] * 2)
+    return made
 
 
 def _reflected(n: int, border: int) -> NDArray[np.int64]:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.image import functional
 from ..moves import Sizes
 from .base import Params
+from .blur import blurred_host
 from .operations import AutoContrast, Bits, Equalize, Geometric, Operation, Sharpness, SolarizeAdd, Strengths, Tone
 
 if TYPE_CHECKING:
@@ -225,8 +225,7 @@ class PillowBlur(_Pillows):
 
     def apply(self, image: torch.Tensor, name: str, strength: float) -> torch.Tensor:
         size = 2 * math.ceil(3 * strength) + 1
-        blurred: torch.Tensor = functional().gaussian_blur_image(image, [size, size], [max(strength, 0.01)] * 2)
-        return blurred
+        return blurred_host(image, (size, size), max(strength, 0.01))
 
     def pillow(self, picture: Image.Image, name: str, strength: float, own: dict[str, Any]) -> Image.Image:
         from PIL import ImageFilter
