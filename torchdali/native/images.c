@@ -207,10 +207,19 @@ end:
 
 #endif
 
-// Writes n pixels from the last to the first; the compiler unrolls it where it knows the channels.
-static inline void mirror(const uint8_t *pixels, int64_t n, const int64_t channels, uint8_t *out) {
-    for (int64_t x = 0; x < n; x++)
-        for (int64_t c = 0; c < channels; c++) out[x * channels + c] = pixels[(n - 1 - x) * channels + c];
+// Writes n pixels from the last to the first.
+static void mirror(const uint8_t *pixels, int64_t n, int64_t channels, uint8_t *out) {
+    if (channels != COLORS) {
+        for (int64_t x = 0; x < n; x++)
+            for (int64_t c = 0; c < channels; c++) out[x * channels + c] = pixels[(n - 1 - x) * channels + c];
+        return;
+    }
+    // Four bytes at once: the first is written over by the next pixel, and those at the ends have none.  The pixels are
+    // read forwards, since memory is not fetched ahead for who reads backwards.
+    uint8_t *last = out + (n - 1) * COLORS;
+    memcpy(last, pixels, COLORS);
+    for (int64_t x = 1; x < n - 1; x++) memcpy(last - x * COLORS - 1, pixels + x * COLORS - 1, COLORS + 1);
+    if (n > 1) memcpy(out, pixels + (n - 1) * COLORS, COLORS);
 }
 
 // Takes the window of one image as it is, with fill outside.
@@ -237,12 +246,7 @@ static void take(const Picture *from, const Batch *to, uint8_t *out, uint8_t *li
         if (!from->flip_columns) {
             memcpy(line + before * channels, pixels, inside * channels);
         } else {
-            uint8_t *place = line + (width - before - inside) * channels;
-            if (channels == COLORS) {
-                mirror(pixels, inside, COLORS, place);
-            } else {
-                mirror(pixels, inside, channels, place);
-            }
+            mirror(pixels, inside, channels, line + (width - before - inside) * channels);
         }
         put_row(to, out + y * to->row_bytes, line, n, scale, bias);
     }
