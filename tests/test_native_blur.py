@@ -14,7 +14,7 @@ from torchdali.native import blur as native
 from .test_native import needs_kernel
 
 agrees = pytest.mark.skipif(
-    native._kernel() is None, reason="there is no kernel, or torch adds up in another order on this CPU"
+    native._kernels() is None, reason="there is no kernel, or torch adds up in another order on this CPU"
 )
 
 
@@ -37,6 +37,16 @@ def test_blurs_have_torchvisions_bits(seed):
 
 
 @agrees
+def test_planes_have_torchvisions_bits():
+    generator = torch.Generator().manual_seed(0)
+    for case, (height, width, size) in enumerate(((10, 70, 9), (40, 33, 17), (90, 64, 41), (300, 260, 33))):
+        planes, sigma = torch.rand((1 + case % 2, 1, height, width), generator=generator) * 2 - 1, (1.3 + case, 4.0)
+        ours = native.smoothed(planes, size, sigma)
+        assert ours is not None and torch.equal(ours, gaussian_blur_image(planes, [size] * 2, list(sigma)))
+    assert native.smoothed(planes, 7, sigma) is None and native.smoothed(planes.double(), 9, sigma) is None
+
+
+@agrees
 def test_a_large_image():
     image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (901, 1100, 3), dtype=np.uint8))
     for size in ((3, 3), (23, 9)):
@@ -49,12 +59,12 @@ def test_it_is_compared_with_torchvisions_before_it_is_used(monkeypatch):
     import torchvision.transforms.v2.functional._misc as misc
 
     monkeypatch.setattr(misc, "conv2d", lambda *a, **k: real(*a, **k) * (1 - 2**-14))
-    native._kernel.cache_clear()
+    native._kernels.cache_clear()
     try:
-        assert native._kernel() is None
+        assert native._kernels() is None
         assert native.blurred(torch.zeros(3, 9, 9, dtype=torch.uint8), (3, 3), 1.0) is None
     finally:
-        native._kernel.cache_clear()
+        native._kernels.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -81,6 +91,6 @@ def test_a_loader_makes_the_same_batches_without_it(size, monkeypatch):
         return [images.clone() for (images,) in td.DataLoader(data, 8, shuffle=True, transform=T.GaussianBlur(size))]
 
     with_it = batches()
-    monkeypatch.setattr(native, "_kernel", lambda: None)
+    monkeypatch.setattr(native, "_kernels", lambda: None)
     for ours, other in zip(with_it, batches(), strict=True):
         assert torch.equal(ours, other)

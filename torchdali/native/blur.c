@@ -54,5 +54,18 @@ VECTORS void torchdali_blur(const uint8_t *pixels, int64_t rows, int64_t columns
     }
 }
 
+// Filters float32 [rows + height - 1, columns + width - 1], whose rows lie `stride` apart, at least
+// columns + width - 1 + BLOCK, into [rows, columns].
+VECTORS void torchdali_filter(const float *numbers, int64_t stride, int64_t rows, int64_t columns, const float *filter,
+                              int64_t height, int64_t width, float *out) {
+    for (int64_t y = 0; y < rows; y++)
+        for (int64_t x = 0; x < columns; x += BLOCK) {
+            const int64_t count = columns - x < BLOCK ? columns - x : BLOCK;
+            float sums[BLOCK];
+            filter_block(numbers + y * stride + x, stride, filter, height, width, sums);
+            memcpy(out + y * columns + x, sums, count * sizeof *out);
+        }
+}
+
 // Whether this CPU runs it.
 int torchdali_blurs(void) { return has_vectors(); }

@@ -92,7 +92,27 @@ class Colors:
 def colors() -> Colors | None:
     """Give the kernels; None: there are none here."""
     loaded = library()
-    return Colors(loaded) if loaded is not None and loaded.torchdali_colors() else None
+    if loaded is None or not loaded.torchdali_colors():
+        return None
+    kernels = Colors(loaded)
+    return kernels if _agrees(kernels) else None
+
+
+def _agrees(kernels: Colors) -> bool:
+    """Compare some thousand pixels with torchvision's.
+
+    A torch that takes its plain kernels (`ATEN_CPU_CAPABILITY=default`) rounds a product before it adds it, so that a
+    number that is cut off differs by one here and there.
+    """
+    from torchvision.transforms.v2 import functional
+
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (64, 512, 3), generator=generator, dtype=torch.uint8).permute(2, 0, 1)
+    for name, value in (("saturation", 0.7), ("saturation", 1.3), ("contrast", 0.6), ("hue", 0.1), ("sharpness", 1.7)):
+        expected = getattr(functional, f"adjust_{name}_image")(image, value)
+        if not torch.equal(kernels.change(image, name, value), expected):
+            return False
+    return True
 
 
 def changed(images: torch.Tensor, name: str, value: float = 0.0) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..forms.image import Images, move_batch
 from ..moves import Fill, Move, Sizes, Warp, check_fill
+from ..native import blur as native
 from ..rand import Rand
 from .affine import check_interpolation
 from .arguments import is_number, mode_name
@@ -122,7 +123,9 @@ def displacements(
         drawn = [torch.rand(1, height, width, generator=generator) for generator in generators]
         plane = torch.stack(drawn).to(device, non_blocking=True) * 2 - 1
         if sigma[axis] > 0:
-            plane = gaussian_blur(plane, [_kernel(sigma[axis])] * 2, list(sigma))
+            size = _kernel(sigma[axis])
+            smooth = native.smoothed(plane, size, sigma)
+            plane = gaussian_blur(plane, [size] * 2, list(sigma)) if smooth is None else smooth
         planes.append(plane * alpha[axis] / extent)
     return torch.cat(planes, 1).permute(0, 2, 3, 1)
 
