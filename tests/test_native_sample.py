@@ -120,6 +120,19 @@ def test_operations_have_torchvisions_bits(name, mode):
 
 
 @agrees
+def test_nearest_pixels_are_those_of_torch(theirs):
+    rng = np.random.default_rng(0)
+    for case in range(200):
+        size, result = rng.integers(1, 90 if case % 3 else 6, (2, 2)).tolist()
+        matrix = draw_matrix(rng, case, size, result)
+        move = Affine(matrix, np.array(result), "nearest", 0)
+        ours, other = grid.nearest_pixels(move, tuple(size)), theirs(grid.nearest_pixels, move, tuple(size))
+        assert ours.dtype == other.dtype and np.array_equal(ours, other)
+    still = Affine(np.eye(3)[:2], np.array(size), "nearest", 0)
+    assert grid.nearest_pixels(still, tuple(size)) is None
+
+
+@agrees
 @pytest.mark.parametrize("mode", MODES)
 def test_a_large_image(mode, theirs):
     image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (1201, 1500, 3), dtype=np.uint8))

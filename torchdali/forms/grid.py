@@ -16,6 +16,8 @@ from ..moves import Affine, Warp
 from ..native import sample as native
 from .points import middles
 
+COUNTABLE = 2**24
+"""Pixels that float32 counts."""
 _CPU = torch.device("cpu")
 _NUMBERS = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -119,10 +121,11 @@ def sample_affine(image: torch.Tensor, back: Any, mode: str, fill: Any) -> torch
         mode: "nearest" or "bilinear".
         fill: as `sample` takes it.
     """
+    if not native.takes(image, mode):
+        return None
     size = (image.shape[-2], image.shape[-1])
-    return (
-        _by_matrix(image, np.asarray(back, np.float64), None, size, mode, fill) if native.takes(image, mode) else None
-    )
+    matrix = native.Matrix(_thetas(np.asarray(back, np.float64), size, np.float32))
+    return native.sampled(image, matrix, size, mode, fill)
 
 
 def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.Tensor:
@@ -135,27 +138,59 @@ def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.T
     """
     size = (image.shape[-2], image.shape[-1])
     if isinstance(move, Affine) and native.takes(image, move.interpolation):
-        matrix, result = np.asarray(move.matrix, np.float64)[None], (int(move.size[0]), int(move.size[1]))
-        if result == size and (matrix == np.eye(3)[: matrix.shape[1]]).all():
+        given = _matrix_of(move, size)
+        if given is None:
             return image
-        back, below = _inverted(matrix) if matrix.shape[1] == 3 else (_from_middles(matrix, size, result), [None])
-        made = _by_matrix(image, back[0], below[0], result, move.interpolation, fill)
+        made = native.sampled(image, *given, move.interpolation, fill)
         if made is not None:
             return made
     grid = source_grid(move, size, image.dtype if image.is_floating_point() else torch.float32, image.device)
     return image if grid is None else sample(image, grid, move.interpolation, fill)
 
 
-def _by_matrix(
-    image: torch.Tensor,
-    back: NDArray[np.float64],
-    below: NDArray[np.float64] | None,
-    result: tuple[int, int],
-    mode: str,
-    fill: Any,
-) -> torch.Tensor | None:
-    matrix = native.Matrix(_thetas(back, (image.shape[-2], image.shape[-1]), np.float32), below)
-    return native.sampled(image, matrix, result, mode, fill)
+def nearest_pixels(move: Affine | Warp, size: tuple[int, int]) -> NDArray[np.int64] | None:
+    """Give the pixels [h, w] of a flat image that are nearest to where a move looks; -1 is outside.
+
+    None: the image is not touched.
+
+    Args:
+        move: with one sample's values; its interpolation does not count.
+        size: height and width of the image.
+    """
+    height, width = size
+    if isinstance(move, Affine) and height * width < native.COUNTABLE:
+        given = _matrix_of(move, size)
+        if given is None:
+            return None
+        found = native.nearest(*given, size)
+        if found is not None:
+            return found
+    grid = source_grid(move, size, torch.float32)
+    if grid is None:
+        return None
+    # `grid_sample` itself says which are nearest: it is asked for their numbers, from 1.
+    if height * width < COUNTABLE:
+        numbers = torch.arange(1.0, height * width + 1).view(1, height, width)
+        return sample(numbers, grid, "nearest", None)[0].to(torch.int64).sub_(1).numpy()
+    numbers = torch.stack(
+        [
+            torch.arange(1.0, height + 1)[:, None].expand(height, width),
+            torch.arange(1.0, width + 1)[None].expand(height, width),
+        ]
+    )
+    row, column = sample(numbers, grid, "nearest", None).to(torch.int64).sub_(1)
+    return torch.where(row < 0, row, row * width + column).numpy()
+
+
+def _matrix_of(move: Affine, size: tuple[int, int]) -> tuple[native.Matrix, tuple[int, int]] | None:
+    """Give where the pixels of a move of one sample come from, and the result's size; None: it is not touched."""
+    matrix, result = np.asarray(move.matrix, np.float64)[None], (int(move.size[0]), int(move.size[1]))
+    if result == size and (matrix == np.eye(3)[: matrix.shape[1]]).all():
+        return None
+    if matrix.shape[1] == 3:
+        back, below = _inverted(matrix)
+        return native.Matrix(_thetas(back[0], size, np.float32), below[0]), result
+    return native.Matrix(_thetas(_from_middles(matrix, size, result)[0], size, np.float32)), result
 
 
 def _thetas(back: NDArray[np.float64], size: tuple[int, int], number: Any) -> NDArray[Any]:

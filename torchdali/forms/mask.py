@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..moves import Affine, Crop, Crop3d, Flip, Move, Resize, Warp, check_flat, fill_of
-from .grid import sample, source_grid
+from .grid import nearest_pixels
 
 Index = NDArray[np.int64]
-COUNTABLE = 2**24
-"""How far float32 counts."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ def _nearest(n: int, size: int, exact: bool) -> Index:
 
 def _sampled(gather: Gather, width: int, move: Affine | Warp, code: int) -> Gather:
     height_here, width_here = len(gather.rows), len(gather.columns)
-    grid = source_grid(move, (height_here, width_here), torch.float32)
-    if grid is None:
+    pixels = nearest_pixels(move, (height_here, width_here))
+    if pixels is None:
         return gather
     if gather.pixels is not None:
         source = take_axis(take_axis(gather.pixels, gather.rows, -2), gather.columns, -1)
@@ -136,27 +133,8 @@ def _sampled(gather: Gather, width: int, move: Affine | Warp, code: int) -> Gath
         outside = np.minimum(gather.rows, 0)[:, None]
         outside = np.minimum(outside, gather.columns)
         source = np.where(outside < 0, outside, source)
-    pixels = _nearest_pixels(grid, height_here, width_here)
     pixels = np.where(pixels < 0, code, source.reshape(-1).take(pixels, mode="clip"))
     return Gather(np.arange(pixels.shape[0]), np.arange(pixels.shape[1]), pixels)
-
-
-def _nearest_pixels(grid: torch.Tensor, height: int, width: int) -> Index:
-    """Give the nearest pixels [h, w] to a grid [1, h, w, 2] in a flat image; -1 is outside.
-
-    `grid_sample` itself says which are nearest: it is asked for their numbers, from 1.
-    """
-    if height * width < COUNTABLE:
-        numbers = torch.arange(1.0, height * width + 1).view(1, height, width)
-        return sample(numbers, grid, "nearest", None)[0].to(torch.int64).sub_(1).numpy()
-    numbers = torch.stack(
-        [
-            torch.arange(1.0, height + 1)[:, None].expand(height, width),
-            torch.arange(1.0, width + 1)[None].expand(height, width),
-        ]
-    )
-    row, column = sample(numbers, grid, "nearest", None).to(torch.int64).sub_(1)
-    return torch.where(row < 0, row, row * width + column).numpy()
 
 
 def take_axis(array: NDArray[Any], index: Index, axis: int) -> NDArray[Any]:

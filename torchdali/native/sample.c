@@ -17,7 +17,7 @@ enum {
 
 // One image and its result; `_Sampling` in sample.py has the same fields.
 typedef struct {
-    const uint8_t *pixels;
+    const uint8_t *pixels;           // or NULL: only `places` are written
     int64_t rows, columns, channels;
     uint8_t *out;                    // uint8 [out_rows, out_columns, channels]
     int64_t out_rows, out_columns;
@@ -27,6 +27,7 @@ typedef struct {
     float first_column, first_row;   // numbers of the first pixel
     int64_t bilinear;                // else the nearest pixel
     const float *fill;               // of what lies outside, for each channel; NULL: zeros
+    int32_t *places;                 // the numbers of the nearest pixels, or -1, are written there; or NULL
     float *exact;                    // of a bilinear result, what is rounded is written there too; or NULL
 } Sampling;
 
@@ -62,8 +63,8 @@ VECTORS static void find_places(const Sampling *s, int64_t row, int64_t start, i
     }
 }
 
-static inline VECTORS void take_nearest(const Sampling *s, int64_t count, float *x, float *y, const uint8_t *filled,
-                                        uint8_t *out, const int64_t channels) {
+static inline VECTORS void take_nearest(const Sampling *s, int64_t first, int64_t count, float *x, float *y,
+                                        const uint8_t *filled, const int64_t channels) {
     const float width = (float)s->columns, height = (float)s->rows;
     int32_t column[BLOCK], row[BLOCK];  // the row is -1 outside
     for (int64_t i = 0; i < count; i++) {
@@ -72,6 +73,12 @@ static inline VECTORS void take_nearest(const Sampling *s, int64_t count, float 
         column[i] = (int32_t)(inside ? right : 0);
         row[i] = (int32_t)(inside ? down : -1);
     }
+    if (s->places) {
+        int32_t *places = s->places + first;
+        for (int64_t i = 0; i < count; i++) places[i] = row[i] < 0 ? -1 : row[i] * (int32_t)s->columns + column[i];
+    }
+    if (!s->pixels) return;
+    uint8_t *out = s->out + first * channels;
     for (int64_t i = 0; i < count; i++) {
         const int64_t place = (row[i] * s->columns + column[i]) * channels;
         const uint8_t *from = row[i] < 0 ? filled : s->pixels + place;
@@ -119,10 +126,11 @@ static inline VECTORS float mix(float first, float second, float third, float fo
     return fmaf(fourth, around->weight[3][i], fmaf(third, around->weight[2][i], two));
 }
 
-static inline VECTORS void take_bilinear(const Sampling *s, int64_t count, const float *x, const float *y,
-                                         uint8_t *out, const int64_t channels) {
+static inline VECTORS void take_bilinear(const Sampling *s, int64_t first, int64_t count, const float *x,
+                                         const float *y, const int64_t channels) {
     const int64_t stride = s->columns * channels;
-    float *exact = s->exact ? s->exact + (out - s->out) : NULL;
+    uint8_t *out = s->out + first * channels;
+    float *exact = s->exact ? s->exact + first * channels : NULL;
     Around around;
     find_corners(s, count, x, y, &around);
     for (int64_t i = 0; i < count; i++) {
@@ -161,12 +169,13 @@ static inline VECTORS void take_bilinear(const Sampling *s, int64_t count, const
     }
 }
 
-static inline VECTORS void take(const Sampling *s, int64_t count, float *x, float *y, const uint8_t *filled,
-                                uint8_t *out, const int64_t channels) {
+// Takes pixels [first, first + count) of the result.
+static inline VECTORS void take(const Sampling *s, int64_t first, int64_t count, float *x, float *y,
+                                const uint8_t *filled, const int64_t channels) {
     if (s->bilinear) {
-        take_bilinear(s, count, x, y, out, channels);
+        take_bilinear(s, first, count, x, y, channels);
     } else {
-        take_nearest(s, count, x, y, filled, out, channels);
+        take_nearest(s, first, count, x, y, filled, channels);
     }
 }
 
@@ -178,12 +187,12 @@ VECTORS void torchdali_sample(const Sampling *s) {
     for (int64_t row = 0; row < s->out_rows; row++)
         for (int64_t start = 0; start < s->out_columns; start += BLOCK) {
             const int64_t count = s->out_columns - start < BLOCK ? s->out_columns - start : BLOCK;
-            uint8_t *out = s->out + (row * s->out_columns + start) * s->channels;
+            const int64_t first = row * s->out_columns + start;
             find_places(s, row, start, count, x, y);
             if (s->channels == 3) {
-                take(s, count, x, y, filled, out, 3);  // the compiler unrolls the loops over channels
+                take(s, first, count, x, y, filled, 3);  // the compiler unrolls the loops over channels
             } else {
-                take(s, count, x, y, filled, out, s->channels);
+                take(s, first, count, x, y, filled, s->channels);
             }
         }
 }

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from .library import library
 
 MOST_CHANNELS = 4
+COUNTABLE = 1 << 31
+"""Pixels that 32 bits count."""
 LARGEST = 1 << 22
 """Rows or columns whose halves float32 still counts."""
 
@@ -34,6 +36,7 @@ class _Sampling(ctypes.Structure):
         ("first_row", ctypes.c_float),
         ("bilinear", ctypes.c_int64),
         ("fill", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
         ("exact", ctypes.c_void_p),
     )
 
@@ -91,17 +94,11 @@ def sampled(
     to = _Sampling(rows=rows, columns=columns, channels=channels, out_rows=result[0], out_columns=result[1])
     to.bilinear = mode == "bilinear"
     kept: list[Any] = []  # the memory that the kernel reads
-
-    def numbers(values: Any) -> int:
-        kept.append(np.ascontiguousarray(values, np.float32))
-        return int(kept[-1].ctypes.data)
-
     if fill is not None:
-        to.fill = numbers(np.broadcast_to(np.asarray(fill, np.float32).reshape(-1), (channels,)))
+        kept.append(np.ascontiguousarray(np.broadcast_to(np.asarray(fill, np.float32).reshape(-1), (channels,))))
+        to.fill = kept[-1].ctypes.data
     if isinstance(where, Matrix):
-        to.matrix, to.divisor = numbers(where.above), None if where.below is None else numbers(where.below)
-        corner = (0.5, 0.5) if where.below is not None else ((1 - result[1]) / 2, (1 - result[0]) / 2)
-        to.first_column, to.first_row = corner
+        kept += _set_matrix(to, where)
     else:
         kept.append(where.contiguous())
         to.grid = kept[-1].data_ptr()
@@ -110,6 +107,40 @@ def sampled(
         to.pixels, to.out = pixels.data_ptr() + k * size, made.data_ptr() + k * out_size
         call(ctypes.byref(to))
     return made.movedim(-1, -3)
+
+
+def nearest(where: Matrix, result: tuple[int, int], size: tuple[int, int]) -> NDArray[np.int64] | None:
+    """Give the numbers of the nearest pixels of an image, row by row; -1 is outside.
+
+    Args:
+        where: the pixels come from.
+        result: height and width of the result.
+        size: of the image, of less than `COUNTABLE` pixels.
+
+    Returns:
+        [h, w]; None: there is no kernel, or it does not give torch's bits here.
+    """
+    call = _kernel()
+    if call is None or not _multiplies_plainly() or max(size) >= LARGEST:
+        return None
+    places = np.empty(result, np.int32)
+    to = _Sampling(rows=size[0], columns=size[1], channels=1, out_rows=result[0], out_columns=result[1])
+    to.places = places.ctypes.data
+    kept = _set_matrix(to, where)
+    call(ctypes.byref(to))
+    del kept
+    return places.astype(np.int64)
+
+
+def _set_matrix(to: _Sampling, where: Matrix) -> list[Any]:
+    """Let the kernel compute where pixels come from; gives the memory that it reads."""
+    kept = [np.ascontiguousarray(where.above, np.float32)]
+    to.first_column, to.first_row = (1 - to.out_columns) / 2, (1 - to.out_rows) / 2
+    if where.below is not None:
+        kept.append(np.ascontiguousarray(where.below, np.float32))
+        to.divisor, to.first_column, to.first_row = kept[1].ctypes.data, 0.5, 0.5
+    to.matrix = kept[0].ctypes.data
+    return kept
 
 
 @functools.cache
