@@ -6,6 +6,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -106,6 +107,29 @@ class OpenPass:
     ranks: int
 
 
+_NOTHING = nullcontext()
+
+
+def _as_in_threads() -> AbstractContextManager[Any]:
+    """Let the caller's thread make what the loader's threads make: without the modes that count for one thread.
+
+    `torch.set_default_device` would place orders, parameters and samples too, the buffers of `torch.inference_mode`
+    can't be written outside, and `torch.autocast` would blur and turn images in bfloat16.
+    """
+    device, inference = torch.get_default_device().type != "cpu", torch.is_inference_mode_enabled()
+    autocast = torch.is_autocast_enabled("cpu")
+    if not (device or inference or autocast):
+        return _NOTHING
+    stack = ExitStack()
+    if device:
+        stack.enter_context(torch.device("cpu"))
+    if inference:
+        stack.enter_context(torch.inference_mode(False))
+    if autocast:
+        stack.enter_context(torch.autocast("cpu", enabled=False))
+    return stack
+
+
 class LoaderIterator:
     """Iterates over one pass.  It owns the run: when it is dropped, or at exit, the run's threads end.
 
@@ -149,7 +173,8 @@ class LoaderIterator:
         first = self._pass is None
         before = take_over(self._clock or self._begin_clock(), START if first else WAIT, hold=first)
         try:
-            return self._next()
+            with _as_in_threads():
+                return self._next()
         except Exception as error:
             # An error that the caller keeps must not keep this iterator, and so the threads: neither by the frames in
             # its traceback, nor by those that called them.

@@ -170,12 +170,12 @@ def nearest_pixels(move: Affine | Warp, size: tuple[int, int]) -> NDArray[np.int
         return None
     # `grid_sample` itself says which are nearest: it is asked for their numbers, from 1.
     if height * width < COUNTABLE:
-        numbers = torch.arange(1.0, height * width + 1).view(1, height, width)
+        numbers = torch.arange(1.0, height * width + 1, dtype=torch.float32).view(1, height, width)
         return sample(numbers, grid, "nearest", None)[0].to(torch.int64).sub_(1).numpy()
     numbers = torch.stack(
         [
-            torch.arange(1.0, height + 1)[:, None].expand(height, width),
-            torch.arange(1.0, width + 1)[None].expand(height, width),
+            torch.arange(1.0, height + 1, dtype=torch.float32)[:, None].expand(height, width),
+            torch.arange(1.0, width + 1, dtype=torch.float32)[None].expand(height, width),
         ]
     )
     row, column = sample(numbers, grid, "nearest", None).to(torch.int64).sub_(1)
@@ -231,8 +231,8 @@ def _affine_grid(
     rows, columns = result
     theta = _on_side(_thetas(_from_middles(matrices, size, result), size, _NUMBERS[dtype]))
     base = torch.empty(rows, columns, 3, dtype=dtype)
-    base[..., 0] = torch.linspace((1.0 - columns) * 0.5, (columns - 1.0) * 0.5, columns)
-    base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows)[:, None]
+    base[..., 0] = torch.linspace((1.0 - columns) * 0.5, (columns - 1.0) * 0.5, columns, dtype=torch.float32)
+    base[..., 1] = torch.linspace((1.0 - rows) * 0.5, (rows - 1.0) * 0.5, rows, dtype=torch.float32)[:, None]
     base[..., 2] = 1
     flat = base.view(1, -1, 3).to(device, non_blocking=True).expand(len(theta), -1, -1)
     return flat.bmm(theta.to(device, non_blocking=True)).view(-1, rows, columns, 2)

@@ -50,7 +50,7 @@ def _blurred(call: Any, image: torch.Tensor, size: tuple[int, int], sigma: float
     made = torch.empty_like(pixels)
     rows, columns, channels = pixels.shape
     weights = _filter(size, (sigma, sigma))
-    scratch = torch.empty((rows + size[1]) * (columns + size[0] + BLOCK))
+    scratch = torch.empty((rows + size[1]) * (columns + size[0] + BLOCK), dtype=torch.float32)
     call(
         *(pixels.data_ptr(), rows, columns, channels, weights.data_ptr(), size[1], size[0]),
         *(scratch.data_ptr(), made.data_ptr()),
@@ -95,7 +95,7 @@ def _filter(size: tuple[int, int], sigma: tuple[float, float]) -> torch.Tensor:
 def _weights(size: int, sigma: float) -> torch.Tensor:
     """[size], of one dimension, by the steps of torchvision's `_get_gaussian_kernel1d`."""
     reach = (size - 1) / (2.0 * math.sqrt(2.0))
-    return torch.softmax(torch.linspace(-reach, reach, size).div(sigma).pow(2).neg(), 0)
+    return torch.softmax(torch.linspace(-reach, reach, size, dtype=torch.float32).div(sigma).pow(2).neg(), 0)
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def _agree(images: Any, planes: Any) -> bool:
         if not torch.equal(_blurred(images, image, size, sigma), gaussian_blur_image(image, list(size), [sigma] * 2)):
             return False
     for edge, side, sigma in ((30, LEAST, 1.2), (60, 41, 5.0)):
-        plane = torch.rand((1, 1, edge, edge + 7), generator=generator) * 2 - 1
+        plane = torch.rand((1, 1, edge, edge + 7), generator=generator, dtype=torch.float32) * 2 - 1
         expected = gaussian_blur_image(plane, [side] * 2, [sigma, 1.5 * sigma])
         if not torch.equal(_smoothed(planes, plane, side, (sigma, 1.5 * sigma)), expected):
             return False

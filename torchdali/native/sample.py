@@ -161,9 +161,9 @@ def _agrees(call: Any) -> bool:
     """
     generator, (rows, columns), (height, width) = torch.Generator().manual_seed(0), (37, 53), (60, 70)
     image = torch.randint(0, 256, (1, 1, rows, columns), generator=generator, dtype=torch.uint8)
-    grid = torch.rand((1, height, width, 2), generator=generator) * 2.4 - 1.2
+    grid = torch.rand((1, height, width, 2), generator=generator, dtype=torch.float32) * 2.4 - 1.2
     expected = torch.nn.functional.grid_sample(image.float(), grid, padding_mode="zeros", align_corners=False)
-    made, exact = torch.empty(height, width, dtype=torch.uint8), torch.empty(height, width)
+    made, exact = torch.empty(height, width, dtype=torch.uint8), torch.empty(height, width, dtype=torch.float32)
     to = _Sampling(image.data_ptr(), rows, columns, 1, made.data_ptr(), height, width, grid.data_ptr())
     to.bilinear, to.exact = True, exact.data_ptr()
     call(ctypes.byref(to))
@@ -175,10 +175,10 @@ def _multiplies_plainly() -> bool:
     """Whether torch's matrix product rounds each product and each sum here, as the kernel's does."""
     generator = torch.Generator().manual_seed(0)
     for rows, columns in ((1, 1), (5, 7), (48, 64), (224, 224)):
-        base = torch.empty(rows, columns, 3)
+        base = torch.empty(rows, columns, 3, dtype=torch.float32)
         base[..., 0], base[..., 1] = torch.arange(columns) - 3.5, (torch.arange(rows) - 2.5)[:, None]
         base[..., 2] = 1
-        theta = torch.rand((1, 3, 2), generator=generator) - 0.5
+        theta = torch.rand((1, 3, 2), generator=generator, dtype=torch.float32) - 0.5
         a, b, c = theta[0]
         plain = base[..., :1] * a + base[..., 1:2] * b + c
         if not torch.equal(base.view(1, -1, 3).bmm(theta)[0], plain.view(-1, 2)):

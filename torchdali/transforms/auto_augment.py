@@ -138,7 +138,7 @@ class Operations(Rounds):
 @functools.cache
 def _line(low: float, high: float, bins: int) -> tuple[float, ...]:
     """torch's own: a translation's pixels show the last bit."""
-    return tuple(torch.linspace(low, high, bins).tolist())
+    return tuple(torch.linspace(low, high, bins, dtype=torch.float32).tolist())
 
 
 def space(bins: int, level: NDArray[np.int64], ends: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
@@ -154,7 +154,7 @@ def space(bins: int, level: NDArray[np.int64], ends: dict[str, Any]) -> dict[str
     for name, end in ends.items():
         if name == "Posterize":
             fewest, most = end
-            steps = (most - torch.arange(bins) / ((bins - 1) / (most - fewest))).round()
+            steps = (most - torch.arange(bins, dtype=torch.float32) / ((bins - 1) / (most - fewest))).round()
             found[name] = steps.numpy().astype(np.float64)[level]
         elif isinstance(end, tuple):
             found[name] = np.array(_line(*end, bins))[level]

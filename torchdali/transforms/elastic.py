@@ -120,7 +120,7 @@ def displacements(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     planes = []
     for axis, extent in enumerate((width, height)):
-        drawn = [torch.rand(1, height, width, generator=generator) for generator in generators]
+        drawn = [torch.rand(1, height, width, generator=generator, dtype=torch.float32) for generator in generators]
         plane = torch.stack(drawn).to(device, non_blocking=True) * 2 - 1
         if sigma[axis] > 0:
             size = _kernel(sigma[axis])

@@ -39,7 +39,7 @@ class UniformTemporalSubsample(Transform):
 
     def chosen(self, frames: int) -> NDArray[np.int64]:
         """Give the numbers of the frames, int64 [num_samples], of a clip that has some."""
-        numbers: NDArray[np.int64] = torch.linspace(0, frames - 1, self.num_samples).long().numpy()
+        numbers: NDArray[np.int64] = torch.linspace(0, frames - 1, self.num_samples, dtype=torch.float32).long().numpy()
         return numbers
 
     def transform(self, ops: Any, image: Any) -> Any:

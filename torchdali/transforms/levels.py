@@ -49,6 +49,14 @@ def solarized(ops: Ops, image: Any, threshold: Any, dtype: torch.dtype) -> Any:
     return ops.cast(chosen(bright * 1.0, 1.0 - image, image), dtype=ops.as_dtype(dtype))
 
 
+def solarized_host(image: torch.Tensor, threshold: float) -> torch.Tensor:
+    """By torchvision's kernel; a threshold of bytes is a whole number, which is the same in any default dtype."""
+    if image.dtype == torch.uint8:
+        threshold = float(np.ceil(np.float32(threshold)))
+    changed: torch.Tensor = functional().solarize_image(image, threshold)
+    return changed
+
+
 def stretched(ops: Ops, image: Any, dtype: torch.dtype) -> Any:
     """As `autocontrast`: each channel between its smallest and largest value; one of a single value stays."""
     f32 = ops.as_dtype(torch.float32)
@@ -151,7 +159,7 @@ class RandomSolarize(Chance):
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None, *, on: Any) -> torch.Tensor:
         threshold = threshold_for(float(self.threshold), image.dtype)
-        return functional().solarize_image(image, threshold) if on else image
+        return solarized_host(image, threshold) if on else image
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ..forms.image import Images, functional, move_batch
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
-from .levels import equalized, solarized, stretched
+from .levels import equalized, solarized, solarized_host, stretched
 from .recolor import recolored
 from .sharpness import kernels, sharpened, sharpened_host
 
@@ -243,7 +243,7 @@ class Bits(Operation):
         if name == "Posterize":
             changed = kernels.posterize_image(image, int(strength))
         elif name == "Solarize":
-            changed = kernels.solarize_image(image, 255.0 * strength) if strength <= 1 else image
+            changed = solarized_host(image, 255.0 * strength) if strength <= 1 else image
         else:
             changed = kernels.invert_image(image)
         return changed

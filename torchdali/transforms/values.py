@@ -82,7 +82,7 @@ class Normalize(Transform):
         if len(self.mean) not in (1, channels):
             raise ValueError(f"Normalize has {len(self.mean)} channels, and the image {channels}")
         if out is None or out.stride(0) != 1 or out.stride(2) != channels:
-            out = torch.empty(height, width, channels).permute(2, 0, 1)
+            out = torch.empty(height, width, channels, dtype=torch.float32).permute(2, 0, 1)
         scale, bias = self.affine(width * channels, image.dtype == torch.uint8)
         # Rows of width * channels numbers: with a last dimension of three, torch's loops are ten times as slow.  Three
         # separate steps, which round alike however a loop is cut.

@@ -95,6 +95,7 @@ def _settle(parent: int) -> None:
 
     threading.Thread(target=watch, name="torchdali-watch", daemon=True).start()
     torch.set_num_threads(1)
+    torch.set_default_device(None)  # a forked process has its parent's
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
