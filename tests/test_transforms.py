@@ -605,7 +605,9 @@ WRONG = [
     (lambda: T.Normalize((0.5,), (0.0,)), "std must not be zero, got (0.0,)"),
     (lambda: T.ToDtype(torch.int64), "dtype must be torch.uint8, float16, float32 or float64, got torch.int64"),
     (lambda: T.ToDtype("float32"), "dtype must be torch.uint8, float16, float32 or float64, got 'float32'"),
-    (lambda: T.Compose(T.Resize(4)), "Compose takes a list of transforms, got Resize"),
+    (lambda: T.Compose(T.Resize(4)), "Compose takes a list of transforms, got Resize: write Compose([...])"),
+    (lambda: T.Compose(T.Resize(4), T.Resize(5)), "Compose takes a list of transforms, got 2 of them: write Compose"),
+    (lambda: T.Views(T.Resize(4), T.Resize(5)), "Views takes a list or a dict of transforms, got 2 of them: write Vie"),
     (
         lambda: T.Compose([T.Resize(4), 7]),
         "transform must be a torchdali transform or a function f(sample, rand), got 7",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Never, TypeAlias
 
 import torch
 
@@ -25,15 +25,32 @@ class Compose(Holder):
         TypeError: something else is among them.
     """
 
-    def __init__(self, transforms: Sequence[AnyTransform]) -> None:
-        if not isinstance(transforms, (list, tuple)):
-            raise TypeError(f"Compose takes a list of transforms, got {type(transforms).__name__}")
+    def __init__(self, transforms: Sequence[AnyTransform], *more: Never) -> None:
+        check_list("Compose", transforms, more)
         for transform in transforms:
             check_transform(transform)
-        self.transforms = list(transforms)
+        self.transforms: list[Any] = list(transforms)
 
     def __repr__(self) -> str:
         return f"Compose({self.transforms})"
+
+
+def check_list(name: str, transforms: Any, more: Sequence[Any], dicts: bool = False) -> None:
+    """Raise unless what a holder was given is one list, or dict, of transforms.
+
+    Args:
+        name: of the holder.
+        transforms: its first argument.
+        more: further arguments, which there should be none of.
+        dicts: it also takes a dict.
+
+    Raises:
+        TypeError: it says what to write instead.
+    """
+    if more or not isinstance(transforms, (list, tuple, *((Mapping,) if dicts else ()))):
+        given = f"{1 + len(more)} of them" if more else type(transforms).__name__
+        kinds = "a list or a dict" if dicts else "a list"
+        raise TypeError(f"{name} takes {kinds} of transforms, got {given}: write {name}([...])")
 
 
 AnyTransform: TypeAlias = "Transform | Callable[..., Any] | Holder"

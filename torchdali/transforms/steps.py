@@ -47,7 +47,7 @@ def steps_of(transforms: Any, whose: str) -> list[Transform]:
         TypeError: something else is among them.
     """
     if not isinstance(transforms, (list, tuple)):
-        raise TypeError(f"{whose} takes a list of transforms, got {type(transforms).__name__}")
+        raise TypeError(f"{whose} takes a list of transforms, got {type(transforms).__name__}: write {whose}([...])")
     found: list[Transform] = []
     for transform in transforms:
         check_transform(transform)

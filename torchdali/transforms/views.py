@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
-from .compose import AnyTransform, Compose, Holder, check_transform
+from .compose import AnyTransform, Compose, Holder, check_list, check_transform
 
 
 class Views(Holder):
@@ -25,10 +25,11 @@ class Views(Holder):
     """
 
     def __init__(
-        self, views: Sequence[AnyTransform | Sequence[Any]] | Mapping[str, AnyTransform | Sequence[Any]]
+        self,
+        views: Sequence[AnyTransform | Sequence[Any]] | Mapping[str, AnyTransform | Sequence[Any]],
+        *more: Never,
     ) -> None:
-        if not isinstance(views, (list, tuple, Mapping)):
-            raise TypeError(f"Views takes a list or a dict of transforms, got {type(views).__name__}")
+        check_list("Views", views, more, dicts=True)
         if not views:
             raise ValueError("Views needs at least one view, got none")
         named = isinstance(views, Mapping)
