@@ -451,7 +451,7 @@ def test_refused_at_construction(make: Any, error: type[Exception], message: str
         (lambda: [True, False], TypeError, "sampler must yield integers, list yielded True$"),
         (lambda: [None, 2], TypeError, "sampler must yield integers, list yielded None$"),
         (lambda: [1, 20], ValueError, r"list yielded indices 1\.\.20 for a dataset of 20 samples"),
-        (lambda: [-1, 3], ValueError, r"list yielded indices -1\.\.3 for a dataset of 20 samples"),
+        (lambda: [-1, 3], ValueError, r"-1\.\.3 for a dataset of 20 samples: count from the end by index % 20"),
         (lambda: Liar(20), ValueError, "Liar says len 20 and yielded 19 indices: return their number"),
         (lambda: Private(20), ValueError, "must give the same order from the same seeds, and Private gave two: take"),
     ],

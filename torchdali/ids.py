@@ -70,7 +70,8 @@ def read(name: str, drawn: Sequence[Any], taken: Taken, what: str = "integers") 
         if 0 <= low and high < (LARGEST if taken.size is None else taken.size):
             return Drawn(indices.astype(np.int64, copy=False), {})
         if taken.size is not None:
-            raise ValueError(f"{name} yielded indices {low}..{high} for a dataset of {taken.size} samples")
+            hint = f": count from the end by index % {taken.size}" if -taken.size <= low < 0 else ""
+            raise ValueError(f"{name} yielded indices {low}..{high} for a dataset of {taken.size} samples{hint}")
     if not taken.ids or (not taken.lists and any(map(_is_list, drawn))):
         raise _no_index(name, drawn, what)
     table: dict[int, Any] = {}
