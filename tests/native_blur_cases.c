@@ -1,26 +1,11 @@
 // As native_cases.c: random filters over random images.
 #include "../torchdali/native/blur.c"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-static uint64_t state = 1;
-
-static int64_t below(int64_t n) {  // splitmix64
-    uint64_t x = state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return (int64_t)((x ^ (x >> 31)) % (uint64_t)n);
-}
-
-static uint64_t add_bytes(uint64_t sum, const uint8_t *bytes, int64_t n) {  // FNV-1a
-    for (int64_t j = 0; j < n; j++) sum = (sum ^ bytes[j]) * 0x100000001B3u;
-    return sum;
-}
+#include "native_cases.h"
 
 int main(void) {
     enum { CASES = 400, LARGEST = 90, WIDEST = 9 };
-    uint64_t sum = 0xCBF29CE484222325u;
+    uint64_t sum = EMPTY;
     if (!torchdali_blurs()) return 1;
     for (int k = 0; k < CASES; k++) {
         const int64_t rows = 1 + below(LARGEST), columns = 1 + below(LARGEST), channels = 1 + below(4);

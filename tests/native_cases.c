@@ -2,27 +2,13 @@
 // checksum of what they wrote, which is the same on every CPU that can resize.
 #include "../torchdali/native/images.c"
 
-#include <stdio.h>
-
-static uint64_t state = 1;
-
-static int64_t below(int64_t n) {  // splitmix64
-    uint64_t x = state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return (int64_t)((x ^ (x >> 31)) % (uint64_t)n);
-}
-
-static uint64_t add_bytes(uint64_t sum, const uint8_t *bytes, int64_t n) {  // FNV-1a
-    for (int64_t j = 0; j < n; j++) sum = (sum ^ bytes[j]) * 0x100000001B3u;
-    return sum;
-}
+#include "native_cases.h"
 
 int main(void) {
     enum { CASES = 4000, LARGEST = 90 };
     // Numbers whose products are rounded, so that one rounding for a product and a sum would show.
     const float scale[] = {4.367f, 0.3f, 2.1f, 1.0f / 3}, bias[] = {0.1f, -2.118f, -1.804f, 0.7f};
-    uint64_t sum = 0xCBF29CE484222325u;
+    uint64_t sum = EMPTY;
     const uint8_t fill[] = {1, 2, 3, 4};
     for (int k = 0; k < CASES; k++) {
         const int resizes = k % 2 && torchdali_resizes();

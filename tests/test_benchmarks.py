@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -57,3 +59,17 @@ def test_transforms_beside_torchvisions():
     named = run("transforms.py", "--list")
     table = (ROOT / "benchmarks" / "transforms.md").read_text()
     assert len(names := named.stdout.splitlines()) > 35 and all(f"| {name} |" in table for name in names)
+
+
+def test_views_beside_torchs(tmp_path):
+    """It runs, on a few small images."""
+    rng = np.random.default_rng(0)
+    for number in range(70):
+        folder = tmp_path / "train" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
+    about = {"images": 70, "mean_bytes": 1000, "quality": 75.0, "photographs": []}
+    (tmp_path / "photos.json").write_text(json.dumps(about))
+    done = run("views.py", "--rounds", 1, "--seconds", 0, "--photos", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" | ")[0] for line in done.stdout.splitlines()[-2:]] == ["| torchdali", "| torch"]

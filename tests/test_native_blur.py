@@ -54,6 +54,24 @@ def test_a_large_image():
 
 
 @needs_kernel
+def test_what_every_torch_gives(monkeypatch):
+    """Filters of one pixel, and images of one number: no rounding decides, so they hold where it is not used."""
+    monkeypatch.setattr(native, "_agree", lambda images, planes: True)
+    native._kernels.cache_clear()
+    try:
+        image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (21, 40, 3), dtype=np.uint8)).permute(
+            2, 0, 1
+        )
+        assert torch.equal(native.blurred(image, (1, 1), 2.0), image)
+        even = torch.full((3, 21, 40), 201, dtype=torch.uint8)
+        assert torch.equal(native.blurred(even, (9, 5), 1.3), even)
+        plane = torch.full((2, 1, 30, 40), 0.25)
+        torch.testing.assert_close(native.smoothed(plane, 9, (1.0, 2.0)), plane)
+    finally:
+        native._kernels.cache_clear()
+
+
+@needs_kernel
 def test_it_is_compared_with_torchvisions_before_it_is_used(monkeypatch):
     real = torch.nn.functional.conv2d
     import torchvision.transforms.v2.functional._misc as misc

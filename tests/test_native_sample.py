@@ -151,6 +151,31 @@ def test_videos(theirs):
 
 
 @needs_kernel
+def test_what_every_torch_gives(monkeypatch):
+    """Pixels that stay, move by whole pixels or lie outside: no rounding decides, so they hold where it is not used."""
+    monkeypatch.setattr(native, "_agrees", lambda call: True)
+    monkeypatch.setattr(native, "_multiplies_plainly", lambda: True)
+    native._kernel.cache_clear()
+    try:
+        image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (32, 64, 3), dtype=np.uint8)).permute(
+            2, 0, 1
+        )
+        shift = Affine(np.array([[1.0, 0, 5], [0, 1, -3]]), np.array([32, 64]), "nearest", 0)
+        moved = torch.full_like(image, 7)
+        moved[:, :29, 5:] = image[:, 3:, :-5]
+        for mode in MODES:
+            still = torch.nn.functional.affine_grid(torch.eye(3)[None, :2], (1, 3, 32, 64), align_corners=False)
+            assert native.takes(image, mode)
+            assert torch.equal(native.sampled(image, still, (32, 64), mode, None), image)
+        assert torch.equal(grid.move_sampled(image, shift, [7.0]), moved)
+        numbers = np.arange(32 * 64).reshape(32, 64)
+        pixels = grid.nearest_pixels(shift, (32, 64))
+        assert (pixels[:29, 5:] == numbers[3:, :-5]).all() and (pixels[29:] == -1).all() and (pixels[:, :5] == -1).all()
+    finally:
+        native._kernel.cache_clear()
+
+
+@needs_kernel
 def test_it_is_compared_with_torchs_before_it_is_used(monkeypatch):
     """A torch whose numbers differ in the last bit would give other pixels without it: then it is not used."""
     real = torch.nn.functional.grid_sample

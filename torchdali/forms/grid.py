@@ -201,6 +201,7 @@ def _thetas(back: NDArray[np.float64], size: tuple[int, int], number: Any) -> ND
 
 
 def _on_side(thetas: NDArray[Any]) -> torch.Tensor:
+    """[N, 3, 2], as a product with rows of (x, y, 1) takes them."""
     return torch.from_numpy(thetas).transpose(1, 2)
 
 
