@@ -13,6 +13,7 @@ from torchvision.transforms.v2 import functional as F
 import torchdali as td
 from torchdali import transforms as T
 from torchdali.forms import grid
+from torchdali.forms.image import move_on_host
 from torchdali.moves import Affine
 from torchdali.native import sample as native
 from torchdali.transforms.operations import Geometric
@@ -148,6 +149,23 @@ def test_videos(theirs):
     move = Affine(np.array([[0.8, 0.3, 2.0], [-0.3, 0.8, 5.0]]), np.array([25, 28]), "bilinear", 0)
     ours = grid.move_sampled(video, move, [9.0])
     assert ours.shape == (2, 4, 3, 25, 28) and torch.equal(ours, theirs(grid.move_sampled, video, move, [9.0]))
+
+
+@pytest.mark.parametrize("kernels", ["1", "0"])
+@pytest.mark.parametrize("interpolation", MODES)
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [([1, 2], "fill has 2 values, and the image 3 channels"), (300, r"fill must be in \[0, 255\] for uint8 images")],
+)
+def test_a_wrong_fill(fill, message, interpolation, kernels, monkeypatch):
+    if kernels == "0":
+        monkeypatch.setattr(native, "_kernel", lambda: None)
+    image, size = torch.zeros(3, 8, 9, dtype=torch.uint8), np.array([8, 9])
+    move = Affine(np.array([[0.8, 0.3, 2.0], [-0.3, 0.8, 5.0]]), size, interpolation, fill)
+    with pytest.raises(ValueError, match=message):
+        move_on_host(image, move)
+    with pytest.raises(ValueError, match=message):
+        Geometric(interpolation, fill).apply(image, "ShearX", 0.2)
 
 
 @needs_kernel

@@ -120,12 +120,26 @@ def sample_affine(image: torch.Tensor, back: Any, mode: str, fill: Any) -> torch
         back: [2, 3], between pixels (x, y, 1) that are counted from the middles of image and result.
         mode: "nearest" or "bilinear".
         fill: as `sample` takes it.
+
+    Raises:
+        ValueError: fill has another number of values than the image channels.
     """
+    check_channels(fill, image.shape[-3])
     if not native.takes(image, mode):
         return None
     size = (image.shape[-2], image.shape[-1])
     matrix = native.Matrix(_thetas(np.asarray(back, np.float64), size, np.float32))
     return native.sampled(image, matrix, size, mode, fill)
+
+
+def check_channels(fill: Any, channels: int) -> None:
+    """Raise unless a fill is one number, or has one for each channel.
+
+    Raises:
+        ValueError: it has another number of them.
+    """
+    if isinstance(fill, (list, tuple)) and len(fill) not in (1, channels):
+        raise ValueError(f"fill has {len(fill)} values, and the image {channels} channels")
 
 
 def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.Tensor:
@@ -135,7 +149,11 @@ def move_sampled(image: torch.Tensor, move: Affine | Warp, fill: Any) -> torch.T
         image: of any real dtype; it comes back itself where the move does not touch it.
         move: with one sample's values.
         fill: as `sample` takes it.
+
+    Raises:
+        ValueError: fill has another number of values than the image channels.
     """
+    check_channels(fill, image.shape[-3])
     size = (image.shape[-2], image.shape[-1])
     if isinstance(move, Affine) and native.takes(image, move.interpolation):
         given = _matrix_of(move, size)

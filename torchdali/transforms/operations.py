@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..forms.grid import sample_affine
-from ..forms.image import Images, functional, move_batch
+from ..forms.grid import check_channels, sample_affine
+from ..forms.image import Images, fill_values, functional, move_batch
 from ..moves import Affine, Move, Sizes
 from . import adjust
 from .base import ANY, Mover, Params, Transform
@@ -123,8 +123,7 @@ class Geometric(Operation, Mover):
             inside = ops.cast(inside > 0.5, dtype=f32)
         channels = ops.channels_of(image)
         values = fill * channels if len(fill) == 1 else fill
-        if len(values) != channels:
-            raise ValueError(f"fill has {len(values)} values, and the image {channels} channels")
+        check_channels(values, channels)
         diagonal = [[value * (row == column) for column in range(channels)] for row, value in enumerate(values)]
         outside = ops.coord_transform(1.0 - inside, M=ops.matrix(diagonal), dtype=f32)
         return ops.cast(warped * inside + outside, dtype=ops.as_dtype(dtype))
@@ -145,7 +144,7 @@ class Geometric(Operation, Mover):
         from torchvision.transforms import InterpolationMode
 
         kernels, mode = functional(), InterpolationMode(self.interpolation)
-        fill = None if self.fill is None else self.fill_values()
+        fill = None if self.fill is None else fill_values(self.fill, image.dtype)
         strength = self._cut(self.names.index(name), strength)
         if name != "Rotate" or strength % 90:  # torchvision turns by quarters without looking up
             back = from_middle(name, strength, *image.shape[-2:])
