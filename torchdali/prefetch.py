@@ -27,15 +27,17 @@ class Prefetcher(Generic[T]):
         source: gives the iterator; called in the thread.
         depth: the largest number of finished items that wait.
         name: the thread's name.
+        gently: begin the second item only when it is asked for: until then the first one's consumer has the cores.
 
     Attributes:
         thread: fills the queue.
     """
 
-    def __init__(self, source: Callable[[], Iterator[T]], depth: int, name: str) -> None:
+    def __init__(self, source: Callable[[], Iterator[T]], depth: int, name: str, gently: bool = False) -> None:
         self._items: deque[T] = deque()
         self._changed = threading.Condition()  # re-entrant: a garbage collection inside may close us
-        self._depth = depth
+        self._depth, self._gently = depth, gently
+        self._asked = 0  # times
         self._closed = self._ended = False
         self._failure: BaseException | None = None
         # A daemon: the interpreter would wait for others before it runs the finalizers that end them.
@@ -73,6 +75,11 @@ class Prefetcher(Generic[T]):
             if not self._closed:
                 self._items.append(item)
                 self._changed.notify_all()
+            if self._gently:
+                before = switch(ROOM)
+                self._changed.wait_for(lambda: self._closed or self._asked > 1)
+                switch(before)
+                self._gently = False
             return not self._closed
 
     def __iter__(self) -> Iterator[T]:
@@ -93,6 +100,9 @@ class Prefetcher(Generic[T]):
             LateError: none came within `timeout` seconds.
         """
         with self._changed:
+            self._asked += 1
+            if self._gently:
+                self._changed.notify_all()
             found(self.thread.name, len(self._items), self._depth)
             if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
                 raise LateError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 import re
 import sys
@@ -12,12 +13,13 @@ from types import ModuleType
 from typing import Any
 
 OLDEST = (2, 4)
-_used_by: list[int] = []  # the process that imported dynamic mode
+_DYNAMIC = "nvidia.dali.experimental.dynamic"
+_used_by: list[int] = []  # the process that imported DALI
 
 
 @functools.cache
-def dynamic() -> ModuleType:
-    """`nvidia.dali.experimental.dynamic`, after a check of its version.
+def check_dali() -> None:
+    """Import DALI, after a check of its version.
 
     Raises:
         ImportError: no DALI, or one that is too old.
@@ -31,10 +33,19 @@ def dynamic() -> ModuleType:
     found = tuple(int(part) for part in re.findall(r"\d+", dali.__version__)[:2])
     if found < OLDEST:
         raise ImportError(f"torchdali needs DALI {'.'.join(map(str, OLDEST))} or newer, found {dali.__version__}")
-    import nvidia.dali.experimental.dynamic as ndd
-
     _used_by.append(os.getpid())
     os.register_at_fork(after_in_child=_refuse_in_child)
+
+
+@functools.cache
+def dynamic() -> ModuleType:
+    """DALI's dynamic mode, whose import takes a third of a second more: a pipeline does without it.
+
+    Raises:
+        ImportError: see `check_dali`.
+    """
+    check_dali()
+    ndd = importlib.import_module(_DYNAMIC)
     _refuse_selections(ndd)
     return ndd
 
@@ -69,7 +80,9 @@ def _refuse_in_child() -> None:
     def current() -> Any:
         check_process()
 
-    dynamic().EvalContext.current = staticmethod(current)
+    ndd = sys.modules.get(_DYNAMIC)
+    if ndd is not None:
+        ndd.EvalContext.current = staticmethod(current)
     gc.freeze()  # DALI's objects abort the process if they are destroyed here
     pipelines = sys.modules.get("nvidia.dali.pipeline")
     if pipelines is not None:

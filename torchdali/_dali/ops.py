@@ -123,7 +123,9 @@ class TracedOps(Ops):
         return module
 
     def as_dtype(self, dtype: torch.dtype) -> Any:
-        return getattr(dynamic(), str(dtype).removeprefix("torch.")).type_id
+        from nvidia.dali import types
+
+        return getattr(types, {"float32": "FLOAT"}.get(name := str(dtype).removeprefix("torch."), name.upper()))
 
     def dtype_of(self, data: Any) -> torch.dtype:
         dtype = next(self._seen)

@@ -16,10 +16,11 @@ from .streams import lease_stream, on_device
 class Session:
     """Eager operators run in its blocks, `with session: ...`, in one thread at a time.
 
-    It has one context for its whole life, and on a GPU one stream, which is PyTorch's current one and DALI's in a
-    block.  At a block's end, in an error too, the stream is waited for on the host: DALI's memory is idle before the
-    next decode may write to it, and what was copied out is complete on whatever stream it will be used.  A stream that
-    others use is waited for at a block's begin too: their operators may have left memory that it still uses.
+    It has one context for its whole life, made in its first block, and on a GPU one stream, which is PyTorch's current
+    one and DALI's in a block.  At a block's end, in an error too, the stream is waited for on the host: DALI's memory
+    is idle before the next decode may write to it, and what was copied out is complete on whatever stream it will be
+    used.  A stream that others use is waited for at a block's begin too: their operators may have left memory that it
+    still uses.
 
     Args:
         num_threads: of DALI's pool.
@@ -40,19 +41,21 @@ class Session:
     def __init__(
         self, num_threads: int, device: torch.device, sync: bool = False, stream: torch.cuda.Stream | None = None
     ) -> None:
-        modes = dynamic().EvalMode
         self.device = device
         self.stream, self._shared = stream or lease_stream(self, device), stream is not None
-        self._context = _context(num_threads, device, self.stream)
-        self._mode = modes.sync_full if sync else modes.sync_cpu
+        self._num_threads, self._sync = num_threads, sync
+        self._context: Any = None
         self._block = ExitStack()
         self._failed = False
 
     def __enter__(self) -> None:
+        modes = dynamic().EvalMode
+        if self._context is None:
+            self._context = _context(self._num_threads, self.device, self.stream)
         with ExitStack() as block:
             block.enter_context(_without_gpu() if self.stream is None else _both_streams(self.stream))
             block.enter_context(self._context)
-            block.enter_context(self._mode)
+            block.enter_context(modes.sync_full if self._sync else modes.sync_cpu)
             if self.stream is not None:
                 if self._shared:
                     self.stream.synchronize()

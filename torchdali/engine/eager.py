@@ -30,6 +30,9 @@ class Eager:
         finish: the last stage, which on a GPU takes the outputs over within the session: a batch costs one wait.
         each: calls functions of single samples, several at a time.
         inline: it runs in the caller's thread.
+
+    Attributes:
+        alone: no other rank is on this machine.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Eager:
     ) -> None:
         self._finish = finish
         self.plan, self.device = fetcher.plan, fetcher.pass_.device
-        self.session, self.stream, self._alone = session, session.stream, fetcher.pass_.alone
+        self.session, self.stream, self.alone = session, session.stream, fetcher.pass_.alone
         self.kind = "gpu" if self.stream else "cpu"
         self.program = Program(fetcher, self.kind, self.stream, inline, each)
 
@@ -61,7 +64,7 @@ class Eager:
     def ops(self) -> _dali.DynamicOps:
         """DALI's operators, as they run in this process."""
         ops = _dali.DynamicOps(self.kind)
-        ops.alone = self._alone
+        ops.alone = self.alone
         return ops
 
     def inputs(self, work: Work) -> dict[str, Any]:

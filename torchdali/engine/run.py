@@ -47,7 +47,7 @@ def _close_before_dali() -> None:
     Exit functions run in the reverse order of their registration: ours has to come after DALI's, which is registered
     when DALI is imported.
     """
-    _dali.dynamic()
+    _dali.check_dali()
     atexit.register(_close_all)
 
 
@@ -160,17 +160,19 @@ class Run:
             if not (s.plan.on_dali and s.plan.host_steps):
                 self._last = self._start(lambda: finish(decode(first)), s.prefetch, "decode")
                 return
-            second = self._start(lambda: decode(first), 1, "decode")
+            # The first batch comes sooner while the next ones are not decoded on the same cores.
+            second = self._start(lambda: decode(first), 1, "decode", gently=True)
             self._last = self._start(lambda: finish(second), s.prefetch, "transform")
         except BaseException:  # the system gives no thread, or Ctrl-C
             _stop(self._stages)
             fetcher.reading.close()
             raise
 
-    def _start(self, source: Callable[[], Iterator[Work]], depth: int, name: str) -> Prefetcher[Work]:
-        stage = Prefetcher(
-            functools.partial(_begin, self._device, self._recorder, name, source), depth, f"torchdali-{name}"
-        )
+    def _start(
+        self, source: Callable[[], Iterator[Work]], depth: int, name: str, gently: bool = False
+    ) -> Prefetcher[Work]:
+        begin = functools.partial(_begin, self._device, self._recorder, name, source)
+        stage = Prefetcher(begin, depth, f"torchdali-{name}", gently)
         self._stages.append(stage)
         stage.start()
         return stage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,11 +85,13 @@ class Traced:
 
     def _run(self, trace: Trace, feed: _Feed) -> Iterator[Work]:
         """Run a pipeline until the works end, or one of them fails."""
+        # The first batch's transforms, in other threads, get the cores that the next one's decoding would take.
+        ahead = not self._eager.plan.host_steps
         while True:
             switch(DECODE)
             try:
                 with _dali.on_device(self._eager.device):
-                    results = trace.run()
+                    results = trace.run(ahead)
             except StopIteration:
                 yield from feed.flying  # only failed ones are left
                 feed.flying.clear()
@@ -101,6 +104,7 @@ class Traced:
                 feed.take_back()
                 yield work
                 return
+            ahead = True
             yield from feed.failed_ahead()
             work = feed.flying.popleft()
             try:
@@ -205,7 +209,7 @@ class Traced:
             if eager.kind == "gpu":
                 inputs = {name: node.gpu() if layout_of(plan, name) else node for name, node in inputs.items()}
             ops = _dali.TracedOps(eager.kind, seen)
-            ops.alone = eager.ops().alone
+            ops.alone = eager.alone
             traced = program(ops, inputs, probe, lambda *_: next(nodes))
             pipe.set_outputs(*(node.gpu() if eager.kind == "gpu" else node for node in traced.values()))
             pipe.build()
@@ -216,13 +220,20 @@ Form = list[tuple[str, int, int]]
 
 
 class Inlet:
-    """Gives a pipeline the inputs of the pass that it serves."""
+    """Gives a pipeline the inputs of the pass that it serves.
+
+    Attributes:
+        feed: of that pass; None: there is no pass.
+        left: works that it still gives.
+    """
 
     feed: _Feed | None = None
+    left = math.inf
 
     def __call__(self) -> list[Any]:
-        if self.feed is None:
+        if self.feed is None or not self.left:
             raise StopIteration
+        self.left -= 1
         return self.feed()
 
 
@@ -245,17 +256,24 @@ class Trace:
         """Serve a pass from its first batch on."""
         self._inlet.feed, self._ended = feed, False
 
-    def run(self) -> Any:
+    def run(self, ahead: bool = True) -> Any:
         """Give the outputs of the next work.
+
+        Args:
+            ahead: begin the works behind it, too; nothing may be inside where it is False.
 
         Raises:
             StopIteration: there is none, and nothing is left inside.
         """
+        self._inlet.left = math.inf if ahead else 1
         try:
-            return self._pipe.run()
+            results = self._pipe.run()
         except StopIteration:
             self._ended = True
             raise
+        if not ahead:
+            self._pipe.reset()  # it takes the work for the last one
+        return results
 
     def drain(self) -> None:
         """Come to the end without another work, and drop what comes out; it costs as much to drop the pipeline."""
