@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -57,11 +59,15 @@ def main() -> None:
         return
     print(ensure_photos(arguments.photos), machine())
     found: dict[str, list[list[float]]] = {peer: [] for peer in arguments.peers}
-    for number in range(arguments.rounds):
-        for peer in arguments.peers if number % 2 else reversed(arguments.peers):
-            command = [sys.executable, __file__, "--child", peer, "--photos", str(arguments.photos)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-            found[peer].append([float(word) for word in done.stdout.split()[-3:]])
+    with tempfile.TemporaryDirectory() as folder:
+        # Our modules' bytecode is kept like that of installed packages, whatever the environment says.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        for number in range(arguments.rounds + 1):
+            for peer in arguments.peers if number % 2 else reversed(arguments.peers):
+                command = [sys.executable, __file__, "--child", peer, "--photos", str(arguments.photos)]
+                done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=environment)
+                if number:  # the first round writes the bytecode
+                    found[peer].append([float(word) for word in done.stdout.split()[-3:]])
     for peer, rounds in found.items():
         for name, values in zip(NAMES, map(sorted, zip(*rounds, strict=True)), strict=True):
             print(f"{peer} {name}: {values[0]:.3f}-{median(values):.3f}-{values[-1]:.3f} s")

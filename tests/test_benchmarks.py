@@ -61,8 +61,9 @@ def test_transforms_beside_torchvisions():
     assert len(names := named.stdout.splitlines()) > 35 and all(f"| {name} |" in table for name in names)
 
 
-def test_views_beside_torchs(tmp_path):
-    """It runs, on a few small images."""
+@pytest.fixture
+def photos(tmp_path):
+    """A few small images in the place of the benchmarks' own."""
     rng = np.random.default_rng(0)
     for number in range(70):
         folder = tmp_path / "train" / "ab"[number % 2]
@@ -70,6 +71,19 @@ def test_views_beside_torchs(tmp_path):
         Image.fromarray(rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / f"{number}.jpg")
     about = {"images": 70, "mean_bytes": 1000, "quality": 75.0, "photographs": []}
     (tmp_path / "photos.json").write_text(json.dumps(about))
-    done = run("views.py", "--rounds", 1, "--seconds", 0, "--photos", tmp_path)
+    return tmp_path
+
+
+def test_views_beside_torchs(photos):
+    done = run("views.py", "--rounds", 1, "--seconds", 0, "--photos", photos)
     assert done.returncode == 0, done.stderr
     assert [line.split(" | ")[0] for line in done.stdout.splitlines()[-2:]] == ["| torchdali", "| torch"]
+
+
+def test_first_batch(photos):
+    done = run("first_batch.py", "--rounds", 1, "--peers", "torchdali", "--photos", photos)
+    assert done.returncode == 0, done.stderr
+    names, times = zip(*[line.split(": ") for line in done.stdout.splitlines()[-3:]], strict=True)
+    assert names == ("torchdali first", "torchdali third", "torchdali process")
+    first, third, process = (float(time.split("-")[1]) for time in times)
+    assert 0 < first <= third and first < process
