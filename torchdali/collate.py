@@ -180,10 +180,9 @@ def collate_objects(field: str, values: Any, device: torch.device) -> Any:
         FieldTypeError: tensors of a type of the user's have several shapes.
     """
     made = values
-    for cls, function in default_collate_fn_map.items():
-        if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
-            made = function(list(values), collate_fn_map=default_collate_fn_map)
-            break
+    function = own_collate(values[0]) if values else None
+    if function is not None:
+        made = function(list(values), collate_fn_map=default_collate_fn_map)
     else:
         if values and all(is_of_own_type(value) for value in values):
             shapes = sorted({tuple(value.shape) for value in values})
@@ -195,6 +194,17 @@ def collate_objects(field: str, values: Any, device: torch.device) -> Any:
                 )
             made = torch.stack(list(values))
     return made if made is values or device.type == "cpu" else Collated(made, len(values)).to(device).value
+
+
+def own_collate(value: Any) -> Callable[..., Any] | None:
+    """Give the function that a user or a library registered in `default_collate_fn_map` for values of this type.
+
+    tensordict does it for TensorDict, which is a mapping, too.  None: there is none.
+    """
+    for cls, function in default_collate_fn_map.items():
+        if function.__module__ != default_collate.__module__ and isinstance(value, cls):
+            return function
+    return None
 
 
 def is_of_own_type(value: Any) -> bool:
