@@ -14,6 +14,7 @@ from . import ids
 from .ahead import DrawnAhead
 from .batches import BatchEpoch
 from .distributed import Shard
+from .errors import let_through
 from .generators import HeldGenerators
 from .held_state import HeldState
 from .ids import Taken
@@ -50,9 +51,22 @@ def drawn_order(sampler: Any, taken: Taken) -> Order:
     if not hasattr(inner, "__iter__") or isinstance(inner, Iterator):
         what = "batch_sampler must be an iterable of lists" if batches else "sampler must be an iterable"
         raise TypeError(f"{what} of indices that can be iterated for each epoch, got {type(inner).__name__}")
-    if not hasattr(inner, "__len__"):
+    if not _has_length(inner):
         return DrawnAhead(inner, taken, batches)
     return (DrawnBatches if batches else Drawn)(inner, taken)
+
+
+def _has_length(sampler: Any) -> bool:
+    """Whether a sampler tells its length; one whose `__len__` raises has none, as PyG's DynamicBatchSampler."""
+    if not hasattr(sampler, "__len__"):
+        return False
+    try:
+        with preserved():
+            len(sampler)
+    except Exception as error:
+        let_through(error)
+        return False
+    return True
 
 
 class _Draw(NamedTuple):
