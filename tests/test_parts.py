@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -211,3 +211,44 @@ def test_a_registered_mapping_is_collated_by_its_own_function(registered: None) 
     # Its parts are fields where they have to be: for names, kinds and transforms.
     assert next(iter(load(tables, output="dict")))["a"].shape == (4, 3)
     assert next(iter(load(tables, kinds={"a": "array"})))["a"].shape == (4, 3)
+
+
+# Lengths that can't be told
+
+
+class Unsized(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __len__(self) -> int:
+        raise ValueError("ask me later")
+
+
+class UnsizedStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(N))
+
+    __len__ = Unsized.__len__
+
+
+class UnsizedBatches(Sampler[list[int]]):
+    """As PyG's DynamicBatchSampler."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[3, 1], [2], [0, 4, 5]])
+
+    __len__ = Unsized.__len__
+
+
+def test_a_length_that_raises_is_no_length() -> None:
+    expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for loader in (load(UnsizedStream()), load(Unsized(), sampler=range(N))):
+        assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in loader] == expected
+    assert len(loader) == 3  # the sampler's
+    batches = load(list(range(N)), 1, batch_sampler=UnsizedBatches())
+    assert [batch.tolist() for batch in batches] == [[3, 1], [2], [0, 4, 5]]
+    for loader in (load(UnsizedStream()), batches):
+        with pytest.raises(TypeError, match="length"):
+            len(loader)
+    with pytest.raises(ValueError, match="ask me later"):
+        load(Unsized())
