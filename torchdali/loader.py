@@ -143,6 +143,7 @@ class DataLoader(TakenByFabric):
     persistent_workers, worker_init_fn, multiprocessing_context = Attribute(False), Attribute(None), Attribute(None)
     generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
     _is_accelerate_prepared = use_stateful_dataloader = True
+    _iterator = None  # torch's loader keeps one there with persistent workers, and Composer looks for it
 
     def __init__(
         self,
@@ -244,6 +245,8 @@ class DataLoader(TakenByFabric):
         self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "collate_fn" and value is not None and value == self.options.collate_fn:
+            return  # sentence-transformers sets its own, which the loader has
         if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
             raise fixed(name)
         super().__setattr__(name, value)
