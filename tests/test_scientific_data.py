@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -181,3 +181,64 @@ def test_a_batch_has_the_types_of_the_script(method: str) -> None:
     finally:
         cloudpickle.unregister_pickle_by_value(here)
     assert type(batch) is Row and type(batch["pair"]) is Pair and batch["pair"].key.tolist() == [0, 1]
+
+
+class Around(MutableMapping[str, Any]):
+    """Holds a dict, which a shallow copy of it shares, as pydicom's and other libraries' containers do."""
+
+    def __init__(self, **values: Any) -> None:
+        self.held, self.unit = values, "mm"
+
+    def __getitem__(self, key: str) -> Any:
+        return self.held[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.held[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.held[key]
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.held)
+
+
+class Floats(MutableSequence[Any]):
+    """Takes floats alone, as pydicom's values of many numbers."""
+
+    def __init__(self, *values: float) -> None:
+        self.held = list(values)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.held[place]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self.held[place] = None if value is None else float(value)
+
+    def __delitem__(self, place: Any) -> None:
+        del self.held[place]
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def insert(self, place: int, value: Any) -> None:
+        self.held.insert(place, value)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_containers_that_share_what_they_hold_with_their_copies_stay_as_they_are(num_workers: int) -> None:
+    """torch writes the batch into the first sample, and then into the next batch; so did torchdali."""
+    samples = [Around(x=float(i), name=f"n{i}", spacing=Floats(i, 2.0)) for i in range(N)]
+    made = loader(samples, num_workers=num_workers)
+    for _ in range(2):
+        batches = list(made)
+        assert [batch["x"].tolist() for batch in batches] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+        assert [[part.tolist() for part in batch["spacing"]] for batch in batches][1] == [[2.0, 3.0], [2.0, 2.0]]
+        assert all(type(batch) is Around and batch.unit == "mm" for batch in batches)
+    made.close()
+    assert [dict(sample) for sample in samples][3] == {"x": 3.0, "name": "n3", "spacing": samples[3]["spacing"]}
+    assert [(sample["x"], sample["name"], list(sample["spacing"])) for sample in samples] == [
+        (float(i), f"n{i}", [i, 2.0]) for i in range(N)
+    ]
