@@ -342,7 +342,10 @@ def _find(sample: Any, leaf: Leaf) -> Any:
     except (KeyError, IndexError, AttributeError, TypeError):
         if leaf.empty is not None:
             return leaf.empty  # a sample without objects may lack the fields of its objects
-        raise TypeError(f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}") from None
+        raise TypeError(
+            f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}: give it in every sample, "
+            "or write collate_fn="
+        ) from None
 
 
 def _no_objects(form: Form, value: Any, kind: Kind) -> Any:

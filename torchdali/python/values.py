@@ -119,6 +119,11 @@ def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
         if (found := Form.of("array", array)) == form:
             return array
         raise form.error(name, found)
+    if form.kind == "number":
+        remedy = (
+            f"give a number for every sample, float('nan') for none, or write kinds={{{name!r}: 'object'}} for a list"
+        )
+        raise form.error(name, value, remedy=remedy)
     raise form.error(name, value)
 
 
