@@ -20,6 +20,7 @@ from typing import Any
 from ..checks import integer, one_of
 from ..clock import worked
 from ..errors import let_through
+from ..waits import Waited, part_of
 from . import launch, sharing
 from .job import Job, dataset_of
 from .messages import Compute, Done, NotStarted
@@ -327,17 +328,24 @@ class WorkerPool:
     def _take(self, processes: Processes, run: int, serial: int) -> tuple[WorkerProcess, Done]:
         self._still(run)
         self._look(processes, run, 0)
+        waited = Waited()
         while serial not in self._outcomes:
-            self._look(processes, run, self._patience(processes))
+            longest = self._patience(processes, waited.seconds)
+            with waited.part(longest):
+                self._look(processes, run, longest)
         process, done = self._outcomes.pop(serial)
         process.pending -= 1
         return process, done
 
-    def _patience(self, processes: Processes) -> float:
-        """Compute the seconds until a worker is late.
+    def _patience(self, processes: Processes, waited: float) -> float:
+        """Compute the seconds until a worker may be late.
+
+        Args:
+            processes: all workers.
+            waited: seconds so far: a worker is given its time again where no one has waited for it.
 
         Raises:
-            WorkerTimeoutError: one is.
+            WorkerTimeoutError: one is late.
         """
         shortest = _LONGEST_WAIT
         for process in processes.all:
@@ -350,11 +358,12 @@ class WorkerPool:
             elif status.stage == IDLE:
                 shortest = min(shortest, _GLANCE)  # it may begin at any moment
                 continue
+            seconds = min(seconds, waited)
             if seconds >= limit:
                 error = process.late(processes.table, limit)
                 self._closed = True
                 raise error
-            shortest = min(shortest, limit - seconds)
+            shortest = min(shortest, limit - seconds, part_of(limit))
         return shortest
 
     def _look(self, processes: Processes, run: int, timeout: float) -> None:
