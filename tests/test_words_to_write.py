@@ -196,3 +196,32 @@ def test_rotated_boxes_move_as_their_corners() -> None:
     expected = expected - (expected.mean(0) - made.mean(0))  # the crop's place
     # A flip begins at another corner.
     np.testing.assert_allclose(sorted(made.tolist()), sorted(expected.tolist()), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        (T, "ToTensor", "leave it out: images are tensors already, and Normalize brings them to"),
+        (T, "Scale", r"write Resize\(size\)"),
+        (T, "InterpolationMode", 'write interpolation="bicubic", or torchvision.transforms.InterpolationMode'),
+        (T, "SetClampingMode", r"write PerSample\(torchvision.transforms.v2.SetClampingMode\(...\)\)"),
+        (T, "Nothing", "^module 'torchdali.transforms' has no attribute 'Nothing'$"),
+        (td, "random_split", "write torch.utils.data.random_split, which goes with torchdali's DataLoader"),
+        (td, "CIFAR10", "write torchvision.datasets.CIFAR10, which goes with torchdali's DataLoader"),
+        (td, "DistributedSampler", "write shuffle=True or False at the loader"),
+        (td, "RandomCrop", "write torchdali.transforms.RandomCrop"),
+        (td, "ToTensor", "images are tensors already"),
+        (td.datasets, "CIFAR10", "write torchvision.datasets.CIFAR10"),
+        (td.datasets, "Nothing", "^module 'torchdali.datasets' has no attribute 'Nothing'$"),
+    ],
+)
+def test_names_of_torch_and_torchvision(module: Any, name: str, hint: str) -> None:
+    """A script that has only its imports changed."""
+    assert not hasattr(module, name)
+    with pytest.raises(AttributeError, match=hint):
+        getattr(module, name)
+
+
+def test_presets_are_there_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(T, "presets", raising=False)
+    assert T.presets.detection_train

@@ -1,0 +1,69 @@
+"""Names that torch and torchvision have, and torchdali has not: what to write for them."""
+
+from __future__ import annotations
+
+import importlib
+
+_OUT = "leave it out: images are tensors already"
+UNITS = f"{_OUT}, and Normalize brings them to [0, 1]; for [0, 1] alone write ToDtype(torch.float32, scale=True)"
+_HERE = "its names are those of torchdali.transforms itself"
+
+_TRANSFORMS = {
+    "AutoAugmentPolicy": 'write AutoAugment("imagenet"), or torchvision.transforms.AutoAugmentPolicy',
+    "ConvertImageDtype": "write ToDtype(dtype, scale=True)",
+    "InterpolationMode": 'write interpolation="bicubic", or torchvision.transforms.InterpolationMode',
+    "LinearTransformation": "leave it out, and multiply the loader's batches by the matrix",
+    "PILToTensor": UNITS,
+    "RandomSelect": "write RandomChoice([one, other], p=[p, 1 - p])",
+    "RandomSizedCrop": "write RandomResizedCrop(size)",
+    "Scale": "write Resize(size)",
+    "ToImage": UNITS,
+    "ToPILImage": _OUT,
+    "ToPureTensor": _OUT,
+    "ToTensor": UNITS,
+    "autoaugment": _HERE,
+    "functional": (
+        "its functions take single images: write PerSample(f) with a function f(sample) that calls "
+        "torchvision.transforms.v2.functional"
+    ),
+    "transforms": _HERE,
+    "v2": _HERE,
+}
+
+_OTHERS = {
+    "DistributedSampler": "leave it out, and write shuffle=True or False at the loader: every rank takes its share",
+    "utils": "write torchdali.DataLoader, and torch.utils.data for what else is in it",
+}
+
+
+def transform_instead(name: str) -> str:
+    """Say what to write for a name that is looked for among the transforms, as the end of a sentence; "": not known."""
+    if name in _TRANSFORMS:
+        return _TRANSFORMS[name]
+    if name in _names("torchvision.transforms.v2"):
+        return f"write PerSample(torchvision.transforms.v2.{name}(...)), which calls it for each sample"
+    return ""
+
+
+def instead(name: str) -> str:
+    """Say what to write for a name that is looked for in torchdali or its datasets, as the end of a sentence."""
+    if name in _OTHERS:
+        return _OTHERS[name]
+    for module in ("torch.utils.data", "torchvision.datasets"):
+        if name in _names(module):
+            return f"write {module}.{name}, which goes with torchdali's DataLoader"
+    return f"write torchdali.transforms.{name}" if name in _names("torchdali.transforms") else transform_instead(name)
+
+
+def no_attribute(module: str, name: str, hint: str) -> AttributeError:
+    """Make the error of a module that does not have a name."""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{f': {hint}' if hint else ''}")
+
+
+def _names(module: str) -> list[str]:
+    """Give the public names of a module; none where it can't be imported, such as a broken torchvision."""
+    try:
+        found = importlib.import_module(module)
+    except Exception:
+        return []
+    return getattr(found, "__all__", None) or [name for name in dir(found) if name[:1].isupper()]
