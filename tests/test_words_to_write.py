@@ -225,3 +225,39 @@ def test_names_of_torch_and_torchvision(module: Any, name: str, hint: str) -> No
 def test_presets_are_there_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(T, "presets", raising=False)
     assert T.presets.detection_train
+
+
+def test_arguments_of_torchvisions_datasets(folder: Path) -> None:
+    at_loader = r"takes no transforms?: write DataLoader\(dataset, ..., transform=...\)"
+    for transform in (T.Resize(8), T.Compose([T.Resize(8)]), v1.Compose([v1.Resize(8)]), v2.ToImage()):
+        with pytest.raises(TypeError, match="ImageFolder " + at_loader):
+            td.ImageFolder(folder, transform)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="FileDataset " + at_loader):
+            td.FileDataset([__file__], [1], transform=transform)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="InMemoryDataset " + at_loader):
+            td.InMemoryDataset(label=[1], transform=transform)
+    with pytest.raises(TypeError, match="CocoDataset " + at_loader):
+        td.CocoDataset(folder, "a.json", transforms=None)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="File " + at_loader):
+        readers.File(file_root=folder, transform=T.Resize(8))
+    with pytest.raises(TypeError, match=r"CocoDataset takes no annFile: write annotations=..."):
+        td.CocoDataset(root=folder, annFile="a.json")  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"takes no target_transform: write DataLoader\(.*batch_transform=f"
+    ):
+        td.ImageFolder(folder, target_transform=str)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="ImageFolder takes no loader: leave it out"):
+        td.ImageFolder(folder, loader=open)  # type: ignore[call-arg]
+
+
+def test_arguments_of_a_users_own_dataset(folder: Path) -> None:
+    """It may take what it likes, and so may columns."""
+
+    class Own(td.ImageFolder):
+        def __init__(self, root: Path, transform: Any, loader: str = "") -> None:
+            super().__init__(root)
+            self.transform = transform
+
+    step = T.Resize(8)
+    assert Own(folder, step).transform is Own(folder, transform=step, loader="a").transform is step
+    assert td.InMemoryDataset(transform=[1, 2], loader=[3, 4]).fields == ("transform", "loader")

@@ -1,8 +1,11 @@
-"""Names that torch and torchvision have, and torchdali has not: what to write for them."""
+"""Names and arguments that torch and torchvision have, and torchdali has not: what to write for them."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 _OUT = "leave it out: images are tensors already"
 UNITS = f"{_OUT}, and Normalize brings them to [0, 1]; for [0, 1] alone write ToDtype(torch.float32, scale=True)"
@@ -34,6 +37,17 @@ _OTHERS = {
     "DistributedSampler": "leave it out, and write shuffle=True or False at the loader: every rank takes its share",
     "utils": "write torchdali.DataLoader, and torch.utils.data for what else is in it",
 }
+
+_AT_LOADER = "write DataLoader(dataset, ..., transform=...), since transforms act on whole batches"
+_ARGUMENTS = {
+    "annFile": "write annotations=...",
+    "annotation_file": "write annotations=...",
+    "loader": "leave it out: the loader decodes files",
+    "target_transform": "write DataLoader(..., batch_transform=f), of whole batches, or FileDataset(paths, labels=...)",
+    "transform": _AT_LOADER,
+    "transforms": _AT_LOADER,
+}
+"""Of torchvision's datasets."""
 
 
 def transform_instead(name: str) -> str:
@@ -67,3 +81,32 @@ def _names(module: str) -> list[str]:
     except Exception:
         return []
     return getattr(found, "__all__", None) or [name for name in dir(found) if name[:1].isupper()]
+
+
+def check_dataset_arguments(kind: type, values: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise where a dataset is given what torchvision's datasets take, and torchdali's do not.
+
+    Args:
+        kind: the dataset's class.
+        values, named: the arguments.
+
+    Raises:
+        TypeError: it says what to write instead.
+    """
+    init = kind.__init__  # type: ignore[misc]
+    if not init.__module__.startswith("torchdali."):
+        return  # of the user's subclass
+    name = next((name for name in _ARGUMENTS if name in named), None)
+    if name is None and any(map(_transforms, values[1:])):
+        name = "transform"
+    if name is None:
+        return
+    known = inspect.signature(init).parameters
+    columns = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())  # which may have any name
+    if name not in known and not (columns and name in named and not _transforms(named[name])):
+        raise TypeError(f"{kind.__name__} takes no {name}: {_ARGUMENTS[name]}")
+
+
+def _transforms(value: Any) -> bool:
+    """Whether a value is a transform of torchvision or torchdali."""
+    return type(value).__module__.startswith(("torchvision.transforms.", "torchdali.transforms."))
