@@ -201,7 +201,7 @@ def test_rotated_boxes_move_as_their_corners() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "hint"),
     [
-        (T, "ToTensor", "leave it out: images are tensors already, and Normalize brings them to"),
+        (T, "ToTensor", r"leave it out, or write torchdali.transforms.ToDtype\(torch.float32, scale=True\)"),
         (T, "Scale", r"write Resize\(size\)"),
         (T, "InterpolationMode", 'write interpolation="bicubic", or torchvision.transforms.InterpolationMode'),
         (T, "SetClampingMode", r"write PerSample\(torchvision.transforms.v2.SetClampingMode\(...\)\)"),
@@ -210,7 +210,7 @@ def test_rotated_boxes_move_as_their_corners() -> None:
         (td, "CIFAR10", "write torchvision.datasets.CIFAR10, which goes with torchdali's DataLoader"),
         (td, "DistributedSampler", "write shuffle=True or False at the loader"),
         (td, "RandomCrop", "write torchdali.transforms.RandomCrop"),
-        (td, "ToTensor", "images are tensors already"),
+        (td, "ToTensor", "which Normalize does not need"),
         (td.datasets, "CIFAR10", "write torchvision.datasets.CIFAR10"),
         (td.datasets, "Nothing", "^module 'torchdali.datasets' has no attribute 'Nothing'$"),
     ],
@@ -242,9 +242,7 @@ def test_arguments_of_torchvisions_datasets(folder: Path) -> None:
         readers.File(file_root=folder, transform=T.Resize(8))
     with pytest.raises(TypeError, match=r"CocoDataset takes no annFile: write annotations=..."):
         td.CocoDataset(root=folder, annFile="a.json")  # type: ignore[call-arg]
-    with pytest.raises(
-        TypeError, match=r"takes no target_transform: write DataLoader\(.*batch_transform=f"
-    ):
+    with pytest.raises(TypeError, match=r"takes no target_transform: write DataLoader\(.*batch_transform=f"):
         td.ImageFolder(folder, target_transform=str)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="ImageFolder takes no loader: leave it out"):
         td.ImageFolder(folder, loader=open)  # type: ignore[call-arg]
@@ -261,3 +259,32 @@ def test_arguments_of_a_users_own_dataset(folder: Path) -> None:
     step = T.Resize(8)
     assert Own(folder, step).transform is Own(folder, transform=step, loader="a").transform is step
     assert td.InMemoryDataset(transform=[1, 2], loader=[3, 4]).fields == ("transform", "loader")
+
+
+def test_transforms_that_are_called() -> None:
+    """As in a dataset of the user's, whose script has only its imports changed."""
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    for step in (T.Resize(4), T.Compose([T.Resize(4)]), T.Views([T.Resize(4)]), T.MelSpectrogram(16000)):
+        name = type(step).__name__
+        with pytest.raises(
+            TypeError, match=rf"{name} acts on whole batches .* write DataLoader\(dataset, ..., transform"
+        ):
+            step(image)
+        with pytest.raises(TypeError, match="batch_transform must be a function of a batch, got"):
+            td.DataLoader(td.InMemoryDataset(label=[1]), batch_transform=step, device="cpu")
+        with pytest.raises(TypeError, match="PerSample takes a function of a sample, got"):
+            T.PerSample(step)
+
+
+def test_functions_of_one_image_as_transforms() -> None:
+    """As MoCo's TwoCropsTransform."""
+
+    class TwoCropsTransform:
+        def __call__(self, x):  # type: ignore[no-untyped-def]
+            return [x, x]
+
+    dataset = td.InMemoryDataset(label=[1])
+    with pytest.raises(TypeError, match=r"\(x\): write PerSample\(TwoCropsTransform\) .* and Views\(\[transform, "):
+        td.DataLoader(dataset, transform=TwoCropsTransform(), device="cpu")
+    with pytest.raises(TypeError, match=r"Compose single tensors; write .*, or torchdali.from_torchvision\(...\)"):
+        td.DataLoader(dataset, transform=v1.Compose([v1.Resize(8)]), device="cpu")

@@ -8,22 +8,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _OUT = "leave it out: images are tensors already"
-UNITS = f"{_OUT}, and Normalize brings them to [0, 1]; for [0, 1] alone write ToDtype(torch.float32, scale=True)"
+_UNITS = (
+    "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1], which "
+    "Normalize does not need"
+)
 _HERE = "its names are those of torchdali.transforms itself"
 
-_TRANSFORMS = {
+TRANSFORMS = {
     "AutoAugmentPolicy": 'write AutoAugment("imagenet"), or torchvision.transforms.AutoAugmentPolicy',
-    "ConvertImageDtype": "write ToDtype(dtype, scale=True)",
+    "ConvertImageDtype": _UNITS,
     "InterpolationMode": 'write interpolation="bicubic", or torchvision.transforms.InterpolationMode',
     "LinearTransformation": "leave it out, and multiply the loader's batches by the matrix",
-    "PILToTensor": UNITS,
+    "PILToTensor": _UNITS,
     "RandomSelect": "write RandomChoice([one, other], p=[p, 1 - p])",
     "RandomSizedCrop": "write RandomResizedCrop(size)",
     "Scale": "write Resize(size)",
-    "ToImage": UNITS,
+    "ToImage": _UNITS,
     "ToPILImage": _OUT,
     "ToPureTensor": _OUT,
-    "ToTensor": UNITS,
+    "ToTensor": _UNITS,
     "autoaugment": _HERE,
     "functional": (
         "its functions take single images: write PerSample(f) with a function f(sample) that calls "
@@ -52,8 +55,8 @@ _ARGUMENTS = {
 
 def transform_instead(name: str) -> str:
     """Say what to write for a name that is looked for among the transforms, as the end of a sentence; "": not known."""
-    if name in _TRANSFORMS:
-        return _TRANSFORMS[name]
+    if name in TRANSFORMS:
+        return TRANSFORMS[name]
     if name in _names("torchvision.transforms.v2"):
         return f"write PerSample(torchvision.transforms.v2.{name}(...)), which calls it for each sample"
     return ""
@@ -110,3 +113,14 @@ def check_dataset_arguments(kind: type, values: Sequence[Any], named: Mapping[st
 def _transforms(value: Any) -> bool:
     """Whether a value is a transform of torchvision or torchdali."""
     return type(value).__module__.startswith(("torchvision.transforms.", "torchdali.transforms."))
+
+
+class Uncalled:
+    """Base of transforms, which a loader runs on whole batches: called with one image, they say what to write."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            f"{type(self).__name__} acts on whole batches and can't be called: leave images as they are in the "
+            "dataset, and write DataLoader(dataset, ..., transform=...) with it; for one image, take "
+            "torchvision.transforms.v2's"
+        )
