@@ -286,5 +286,13 @@ def test_functions_of_one_image_as_transforms() -> None:
     dataset = td.InMemoryDataset(label=[1])
     with pytest.raises(TypeError, match=r"\(x\): write PerSample\(TwoCropsTransform\) .* and Views\(\[transform, "):
         td.DataLoader(dataset, transform=TwoCropsTransform(), device="cpu")
-    with pytest.raises(TypeError, match=r"Compose single tensors; write .*, or torchdali.from_torchvision\(...\)"):
+    with pytest.raises(TypeError, match=r"single tensors; write .*, or torchdali.from_torchvision\(...\)"):
         td.DataLoader(dataset, transform=v1.Compose([v1.Resize(8)]), device="cpu")
+
+
+def test_set_epoch_of_an_order() -> None:
+    """Scripts call it on DistributedSampler and its kin."""
+    sampler = td.RepeatedAugmentationSampler(8)
+    assert not hasattr(sampler, "set_epoch")
+    with pytest.raises(AttributeError, match=r"a loader counts epochs, write loader.set_epoch\(epoch\)"):
+        sampler.set_epoch(1)  # type: ignore[attr-defined]
