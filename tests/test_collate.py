@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.batch import Padded
 from torchdali.collate import Padding, collate_arrays
 from torchdali.errors import FieldTypeError, PadValueError
 
@@ -219,3 +222,29 @@ def test_a_kinds_pad_value_fills_its_field():
         next(iter(td.DataLoader(wrong, 2, device="cpu")))
     to_int = T.ToDtype(None, masks=torch.int64)
     assert next(iter(td.DataLoader(wrong, 2, transform=to_int, device="cpu")))[2].data[0, 0].tolist() == [1, -100]
+
+
+def test_padded_where_a_tensor_is_expected():
+    """As a training loop has it whose transform leaves images of several sizes."""
+    images = Padded(torch.zeros(2, 3, 4, 5), torch.tensor([[4, 5], [2, 3]]))
+    hint = (
+        r"is Padded\(data, sizes\), two tensors: write images.data, or .* Resize\(\(height, width\)\) .*output='list'"
+    )
+    with pytest.raises(TypeError, match="conv2d takes a tensor: .*" + hint):
+        torch.nn.Conv2d(3, 1, 1)(images)
+    for name in ("to", "shape", "size", "float"):
+        assert not hasattr(images, name)
+        with pytest.raises(AttributeError, match=f"'Padded' object has no attribute '{name}': .*" + hint):
+            getattr(images, name)
+    with pytest.raises(AttributeError, match="'Padded' object has no attribute 'other'$"):
+        images.other  # noqa: B018
+    for made in (
+        copy.deepcopy(images),
+        pickle.loads(pickle.dumps(images)),
+        torch.compile(backend="eager")(same)(images),
+    ):
+        assert type(made) is Padded and torch.equal(made.data, images.data) and torch.equal(made.sizes, images.sizes)
+
+
+def same(padded):
+    return Padded(padded.data + 0, padded.sizes + 0)
