@@ -47,9 +47,19 @@ def fixed(name: str) -> ValueError:
             "batch_sampler can't be changed after the loader is made: to keep the workers, write "
             "persistent_workers=True, and for other batches make another loader, and load the state into it"
         )
+    if name in _WAYS:
+        return ValueError(f"{name} can't be set: {_WAYS[name]}")
     return ValueError(
         f"{name} can't be changed after the loader is made: make another loader, and load the state into it"
     )
+
+
+_TELLS = "it tells how the loader works, so give your own attribute another name"
+_WAYS = {
+    "epoch": "write loader.set_epoch(epoch)",
+    "step": "write loader.seek(epoch, step)",
+    **dict.fromkeys(("bad_samples", "box_formats", "engine_reason", "order_length", "strided"), _TELLS),
+}
 
 
 def _module(function: Any) -> str:

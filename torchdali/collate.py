@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Padding:
         value: the number that fills each sample up to the batch's extent; or a dict of numbers by field, or by the last
             part of its name, 0 elsewhere.
         multiple: extents are rounded up to a multiple of it.
+        of_kinds: numbers by field that the fields' kinds say; a dict's number for the field comes before them.
 
     Raises:
         TypeError: `value` is no number, and no dict of numbers.
@@ -34,6 +36,7 @@ class Padding:
 
     value: float | Mapping[str, float] = 0
     multiple: int = 1
+    of_kinds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_field = isinstance(self.value, Mapping)
@@ -60,9 +63,11 @@ class Padding:
         Raises:
             PadValueError: the field's dtype can't hold it.
         """
-        by_field = self.value if isinstance(self.value, Mapping) else {}
+        by_field = dict(self.value) if isinstance(self.value, Mapping) else {}
         named = next((name for name in (field, last_part(field)) if name in by_field), None)
-        value = self.value if not isinstance(self.value, Mapping) else 0 if named is None else self.value[named]
+        if named is None and field in self.of_kinds:
+            named, by_field = field, dict(self.of_kinds)
+        value = by_field[named] if named is not None else 0 if isinstance(self.value, Mapping) else self.value
         if value and not _holds(dtype, value):
             name = str(dtype).removeprefix("torch.")
             if named is not None:
