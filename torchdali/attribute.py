@@ -52,9 +52,19 @@ def fixed(name: str) -> ValueError:
             "collate_fn can't be changed after the loader is made: write the same function as collate_fn= where you "
             "make it; or make another loader, and load the state into it"
         )
+    if name in _WAYS:
+        return ValueError(f"{name} can't be set: {_WAYS[name]}")
     return ValueError(
         f"{name} can't be changed after the loader is made: make another loader, and load the state into it"
     )
+
+
+_TELLS = "it tells how the loader works, so give your own attribute another name"
+_WAYS = {
+    "epoch": "write loader.set_epoch(epoch)",
+    "step": "write loader.seek(epoch, step)",
+    **dict.fromkeys(("bad_samples", "box_formats", "engine_reason", "order_length", "strided"), _TELLS),
+}
 
 
 def _module(function: Any) -> str:

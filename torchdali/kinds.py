@@ -42,7 +42,7 @@ class Kind:
     Args:
         encoded: the values are bytes of files, which the loader decodes.
         ragged: samples differ in shape, so the field leaves as `Padded`; None: the source and the transform say it.
-        pad_value: fills up a ragged field; None: the loader's `pad_value`.
+        pad_value: fills up a ragged field, unless the loader's `pad_value` names the field; None: the loader's.
         group: the name of a list of objects; the fields of a group have one row per object, and are filtered together.
         scene: fields of one scene show the same place: they have one size and move together.
     """

@@ -142,6 +142,7 @@ class DataLoader(TakenByFabric):
     prefetch_factor, timeout = Attribute(None, without_workers=None), Attribute(0, without_workers=0)
     persistent_workers, worker_init_fn, multiprocessing_context = Attribute(False), Attribute(None), Attribute(None)
     generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
+    _num_samples: int | None = None
     _is_accelerate_prepared = use_stateful_dataloader = True
     _iterator = None  # torch's loader keeps one there with persistent workers, and Composer looks for it
 
@@ -247,7 +248,8 @@ class DataLoader(TakenByFabric):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "collate_fn" and value is not None and value == self.options.collate_fn:
             return  # sentence-transformers sets its own, which the loader has
-        if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
+        known = getattr(type(self), name, None)
+        if isinstance(known, property) and (known.fset is None or name == "batch_sampler"):
             raise fixed(name)
         super().__setattr__(name, value)
 
@@ -348,7 +350,16 @@ class DataLoader(TakenByFabric):
 
     @property
     def num_samples(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Samples of an epoch, over all ranks; it may be set, as open_clip does, and changes nothing then."""
+        return self.order_length if self._num_samples is None else self._num_samples
+
+    @num_samples.setter
+    def num_samples(self, number: int) -> None:
+        self._num_samples = number
+
+    @property
+    def order_length(self) -> int:
+        """Samples of an epoch, over all ranks, whatever `num_samples` was set to."""
         return self._place.num_samples
 
     def __len__(self) -> int:

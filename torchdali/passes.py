@@ -139,7 +139,7 @@ class Passes:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
-            plan.check_padding(options.padding, source.dtype)
+            plan.check_padding(plan.padding(options.padding), source.dtype)
             self._plan = plan
         return self._plan
 
@@ -244,7 +244,7 @@ class Passes:
             plan=plan,
             engine=engine,
             prefetch=0 if place.order.ahead else options.prefetch,
-            padding=options.padding,
+            padding=plan.padding(options.padding),
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,

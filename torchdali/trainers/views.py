@@ -40,7 +40,7 @@ class Loader(Protocol):
     @property
     def sampler(self) -> Sampler[int]: ...
     @property
-    def num_samples(self) -> int: ...
+    def order_length(self) -> int: ...
     @property
     def epoch(self) -> int: ...
     @property
@@ -110,7 +110,7 @@ class EpochSampler(Sampler[int]):
         self._turns.restart()
 
     def __len__(self) -> int:
-        return self._loader.num_samples
+        return self._loader.order_length
 
     def __iter__(self) -> Iterator[int]:
         epoch = self._loader.epoch_order(self._turns.next())
@@ -238,7 +238,7 @@ class TokenDataset(Dataset[Any]):
         self._next: tuple[int | None, int] | None = None
 
     def __len__(self) -> int:
-        return self._loader.num_samples
+        return self._loader.order_length
 
     def __getitem__(self, index: int) -> Any:
         return self._loader.source[index]

@@ -7,19 +7,22 @@ So are large arrays, and other buffers: see `arrays`.
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
 import pickle
+import sys
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from multiprocessing import context, reduction
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch.multiprocessing import reductions
 
+from ..errors import let_through
 from . import arrays
 from .protocol import Codec
 
@@ -62,6 +65,22 @@ def dumps(value: Any, codec: Codec | None) -> tuple[bytes, list[int]]:
         raise
     finally:
         context.set_spawning_popen(outer)
+
+
+def refuses(value: Any, codec: Codec | None) -> bool:
+    """Whether a value can't be pickled for workers."""
+    outer, collector = context.get_spawning_popen(), _Collector()
+    context.set_spawning_popen(collector)  # type: ignore[arg-type]  # as in `dumps`
+    try:
+        _dumps_sharing(value, arrays.Block()) if codec is None else codec.dumps(value)
+    except Exception as error:
+        let_through(error)
+        return True
+    finally:
+        context.set_spawning_popen(outer)
+        for fd in collector.fds:
+            os.close(fd)
+    return False
 
 
 def loads(data: bytes, fds: Sequence[int], codec: Codec) -> Any:
@@ -144,11 +163,22 @@ def _dumps_sharing(value: Any, block: arrays.Block) -> bytes:
                         pass  # there is no room for shared memory: it is copied, as other values are
             if isinstance(obj, np.ndarray) and (array := arrays.reduced(obj)) is not None:
                 return array
+            if isinstance(obj, ModuleType) and _of_own_type(obj):
+                return importlib.import_module, (obj.__name__,)
             return super().reducer_override(obj)
 
     file = io.BytesIO()
     Pickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback=block.take).dump(value)
     return file.getvalue()
+
+
+def _of_own_type(module: ModuleType) -> bool:
+    """Whether a module is of a subclass, such as torch.ops, torch.classes or torch.backends.cudnn, and can be imported.
+
+    cloudpickle can't pickle it, but takes it along with each function of a script that says `torch` and `.classes`.
+    """
+    own_way = type(module).__reduce__ is not object.__reduce__ or type(module).__reduce_ex__ is not object.__reduce_ex__
+    return type(module) is not ModuleType and not own_way and sys.modules.get(module.__name__) is module
 
 
 def _shareable(tensor: torch.Tensor) -> bool:
