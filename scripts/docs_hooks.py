@@ -7,7 +7,7 @@ import importlib
 import json
 import posixpath
 import re
-import runpy
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -209,5 +209,6 @@ GALLERY: list[tuple[str, dict[str, bytes]]] = []
 def gallery() -> tuple[str, dict[str, bytes]]:
     """The gallery's Markdown and pictures, which are made once."""
     if not GALLERY:
-        GALLERY.append(runpy.run_path(str(ROOT / "scripts" / "docs_gallery.py"))["make_gallery"]())
+        sys.path.insert(0, str(ROOT / "scripts"))
+        GALLERY.append(importlib.import_module("docs_gallery").make_gallery())
     return GALLERY[0]

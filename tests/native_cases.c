@@ -13,7 +13,7 @@ int main(void) {
     for (int k = 0; k < CASES; k++) {
         const int resizes = k % 2 && torchdali_resizes();
         Picture one = {.rows = 1 + below(LARGEST), .columns = 1 + below(LARGEST)};
-        Batch to = {.channels = resizes ? COLORS : 1 + below(4), .bicubic = below(2), .normalise = below(2)};
+        Batch to = {.channels = resizes ? (below(3) ? COLORS : 1) : 1 + below(4), .bicubic = below(2), .normalise = below(2)};
         to.unit = below(2) ? 1 : 1.0f / 255;
         to.scale = scale, to.bias = bias, to.fill = fill;
         one.stride = one.columns * to.channels + (k % 3 ? 0 : below(30));

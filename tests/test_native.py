@@ -80,18 +80,21 @@ def draw_images(rng, sizes, channels=3):
 
 
 VALUES = [[], [NORMALIZE], [TO_FLOAT], [TO_FLOAT, NORMALIZE], [T.Normalize([0.5], [0.3])], [T.ToDtype(torch.float32)]]
+GREY_VALUES = [[], [TO_FLOAT], [T.Normalize([0.5], [0.3])], [TO_FLOAT, T.Normalize([0.1307], [0.3081])]]
 
 
 @needs_kernel
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("channels", [3, 1])
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
-def test_windows_are_resized_to_torchs_bits(mode, seed):
-    """Windows of any images to any size, a window of that, flips, values: 480 cases, and 6,000 in the long form."""
+def test_windows_are_resized_to_torchs_bits(mode, channels, seed):
+    """Windows of any images to any size, a window of that, flips, values: 960 cases, and 12,000 in the long form."""
     rng = np.random.default_rng(seed)
+    values = VALUES if channels == 3 else GREY_VALUES
     for batch in range(300 if seed == 2 else 12):
         n = 10
         sizes = draw_sizes(rng, n, 1, 300)
-        arrays = draw_images(rng, sizes)
+        arrays = draw_images(rng, sizes, channels)
         start = rng.integers(0, sizes)
         shape = rng.integers(1, sizes - start + 1)
         full = draw_sizes(rng, n, 1, 200)
@@ -105,7 +108,7 @@ def test_windows_are_resized_to_torchs_bits(mode, seed):
             out = rng.integers(1, full - corner + 1)
             moves.append(Crop(corner, out))
         moves += [Flip(axis, rng.integers(0, 2, n)) for axis in (1, 0, 1)[: batch % 4]]
-        assert_same_bits(arrays, [Moved(*moves), *VALUES[batch % len(VALUES)]], out)
+        assert_same_bits(arrays, [Moved(*moves), *values[batch % len(values)]], out)
 
 
 @needs_kernel
@@ -126,10 +129,11 @@ def test_windows_of_any_place_are_torchs_bits(channels):
 
 
 @needs_kernel
-def test_large_images():
+@pytest.mark.parametrize("channels", [3, 1])
+def test_large_images(channels):
     rng = np.random.default_rng(7)
     sizes = np.array([[1500, 40], [30, 1400], [600, 900]])
-    arrays = draw_images(rng, sizes)
+    arrays = draw_images(rng, sizes, channels)
     for full in ([3, 400], [256, 256], [700, 5]):
         out = np.array([full] * 3)
         for mode in ("bilinear", "bicubic"):
@@ -144,21 +148,22 @@ def test_an_image_is_not_read_past_its_end():
         import ctypes, mmap, sys
         import numpy as np
         sys.path.insert(0, "tests")
-        from test_native import Crop, Flip, Moved, NORMALIZE, Resize, make
+        from test_native import Crop, Flip, Moved, Resize, T, make
 
         libc, page = ctypes.CDLL(None), mmap.PAGESIZE
         rng = np.random.default_rng(0)
-        for k in range(60):
+        for k in range(120):
             height, width = rng.integers(1, 60, 2)
-            size = height * width * 3
+            channels = 3 if k % 4 < 2 else 1
+            size = height * width * channels
             memory = np.frombuffer(mmap.mmap(-1, 5 * page), np.uint8)
             assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data + 4 * page), page, 0) == 0
             assert libc.mprotect(ctypes.c_void_p(memory.ctypes.data), page, 0) == 0
             at = 4 * page - size if k % 2 or size > 3 * page else page
-            image = memory[at : at + size].reshape(height, width, 3)
-            out = rng.integers(1, 60, (1, 2))
+            image = memory[at : at + size].reshape(height, width, channels)
+            out, values = rng.integers(1, 60, (1, 2)), T.Normalize([0.5], [0.3])
             for move in (Resize(out.astype(np.float32)), Crop(rng.integers(-20, 20, (1, 2)), out)):
-                _, used = make([image], [Moved(move, Flip(1, np.array([k % 3]))), NORMALIZE], out)
+                _, used = make([image], [Moved(move, Flip(1, np.array([k % 3]))), values], out)
                 assert used
         print("read within")
     """
@@ -192,7 +197,7 @@ def other_cases():
     plain, half = draw_images(rng, sizes), np.array([[10.0, 15.0]] * 2, np.float32)
     resize, flip = Resize(half), Flip(1, np.array([1, 0]))
     yield "float images", [image.astype(np.float32) for image in plain], [Moved(flip)]
-    yield "grey images resized", [image[..., :1].copy() for image in plain], [Moved(resize)]
+    yield "four channels resized", [image[..., [0, 1, 2, 0]] for image in plain], [Moved(resize)]
     yield "every other pixel", [image[:, ::2] for image in plain], [Moved(flip)]
     yield "no antialias", plain, [Moved(Resize(half, antialias=None))]
     yield "nearest", plain, [Moved(Resize(half, "nearest"))]
@@ -303,7 +308,7 @@ def test_a_library_that_can_not_be_loaded_is_no_error(fresh, monkeypatch):
 
 
 CHECKSUMS = {
-    "native_cases.c": "1c6c61eec33edfdc",
+    "native_cases.c": "dcbb60f70ba4e19c",
     "native_color_cases.c": "1e834a0a7b2c64b6",
     "native_sample_cases.c": "d1541b9636dca73d",
     "native_blur_cases.c": "57083de3408077ae",

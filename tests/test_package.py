@@ -22,7 +22,8 @@ PACKAGE = ROOT / "torchdali"
 # A module imports only from its own group and from groups above it.
 GROUPS = {
     "values": (
-        "errors elsewhere checks summary progress kinds ragged containers batch columns fields fingerprint signature"
+        "errors elsewhere checks waits summary progress kinds ragged containers batch columns fields fingerprint "
+        "signature"
     ),
     "randomness": "rand permutation seeding generators held_state",
     "placement": "cgroup distributed agreement storage paths",

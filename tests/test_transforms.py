@@ -18,6 +18,7 @@ from torchdali import transforms as T
 from torchdali.engine.plan import Plan
 from torchdali.rand import Rand
 from torchdali.testing import assert_same_stream, read_stream
+from torchdali.transforms.levels import solarized_host
 
 DATA = Path(__file__).parent / "data"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -662,3 +663,15 @@ def test_parameters_belong_to_samples():
             some, _ = transform.make_params(Rand(1, 2, np.array([4, 1])), sizes[:2])
             for name, values in everyone.items():
                 assert np.array_equal(values[[4, 1]], some[name])
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.1, 1.0, 99.5, 100.0, 127.00000001, 128.0, 254.9, 255.0])
+def test_solarize_has_torchvisions_bits(threshold):
+    levels = torch.arange(256, dtype=torch.uint8)
+    for image in (
+        levels.reshape(1, 16, 16),
+        levels.repeat(3).reshape(16, 16, 3).permute(2, 0, 1),
+        levels[:, None, None],
+    ):
+        ours, theirs = solarized_host(image, threshold), v2.functional.solarize_image(image, threshold)
+        assert ours.dtype == torch.uint8 and torch.equal(ours, theirs) and ours.stride() == theirs.stride()

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from .errors import LoaderTimeoutError, RankMismatchError
+from .waits import LONGEST, Waited
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -93,20 +94,20 @@ class _Meeting:
 
     def _wait(self) -> None:
         """Wait for the verdict: by looks, since a wait inside the store would keep other threads from it."""
-        begin, said, sleep = time.monotonic(), False, 0.001
+        waited, said, sleep = Waited(), False, 0.001
         while not self.store.check([self._key("verdict")]):
-            waited = time.monotonic() - begin
-            if waited > self.seconds:
+            if waited.seconds > self.seconds:
                 raise LoaderTimeoutError(self._absence(f"{self.seconds:g} s, the timeout of their process group"))
-            if waited > PATIENCE and not said:
+            if waited.seconds > PATIENCE and not said:
                 said = True
                 warnings.warn(
-                    f"{self._absence(f'{waited:.0f} s')}; rank {self.ranks[self.rank]} waits on, for at most "
+                    f"{self._absence(f'{waited.seconds:.0f} s')}; rank {self.ranks[self.rank]} waits on, for at most "
                     f"{self.seconds:g} s, the timeout of their process group",
                     RuntimeWarning,
                     stacklevel=2,
                 )
-            time.sleep(sleep)
+            with waited.part(sleep + LONGEST):
+                time.sleep(sleep)
             sleep = min(2 * sleep, _LONGEST_SLEEP * max(1.0, len(self.ranks) / 100))
 
     def _absence(self, time_text: str) -> str:

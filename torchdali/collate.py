@@ -185,21 +185,31 @@ def collate_objects(field: str, values: Any, device: torch.device) -> Any:
         FieldTypeError: tensors of a type of the user's have several shapes.
     """
     made = values
+    own = bool(values) and all(is_of_own_type(value) for value in values)
     for cls, function in default_collate_fn_map.items():
         if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
-            made = function(list(values), collate_fn_map=default_collate_fn_map)
+            try:
+                made = function(list(values), collate_fn_map=default_collate_fn_map)
+            except RuntimeError as error:  # such as MONAI's, which stacks too
+                if own:
+                    _check_shapes(field, values, error)
+                raise
             break
     else:
-        if values and all(is_of_own_type(value) for value in values):
-            shapes = sorted({tuple(value.shape) for value in values})
-            if len(shapes) > 1:
-                raise FieldTypeError(
-                    f"{field}: tensors of the type {type(values[0]).__name__} must have one shape in a batch, got "
-                    f"{shapes[0]} and {shapes[1]}: write kinds={{{field!r}: 'array'}} for plain ones that are padded, "
-                    "or collate_fn="
-                )
+        if own:
+            _check_shapes(field, values)
             made = torch.stack(list(values))
     return made if made is values or device.type == "cpu" else Collated(made, len(values)).to(device).value
+
+
+def _check_shapes(field: str, values: Sequence[torch.Tensor], cause: Exception | None = None) -> None:
+    shapes = sorted({tuple(value.shape) for value in values})
+    if len(shapes) > 1:
+        raise FieldTypeError(
+            f"{field}: tensors of the type {type(values[0]).__name__} must have one shape in a batch, got "
+            f"{shapes[0]} and {shapes[1]}: write kinds={{{field!r}: 'array'}} for plain ones that are padded, "
+            "or collate_fn="
+        ) from cause
 
 
 def is_of_own_type(value: Any) -> bool:

@@ -26,14 +26,14 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
     if isinstance(values, torch.Tensor):
         values = _on_host(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in NUMERIC:
-        return values, "number" if values.ndim == 1 else "array"
+        return native(values), "number" if values.ndim == 1 else "array"
     column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]
     if all(is_number(value) for value in column):
-        numbers = np.asarray(column)
+        numbers = native(np.asarray(column))
         return (numbers, "number") if numbers.dtype.kind in NUMERIC else (column, "object")
     if all(isinstance(value, np.ndarray) and value.dtype.kind in NUMERIC for value in column):
         check_arrays(name, column)
-        return [np.ascontiguousarray(value) for value in column], "array"
+        return [np.ascontiguousarray(native(value)) for value in column], "array"
     return column, "object"
 
 
@@ -59,6 +59,22 @@ def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[C
     raise ValueError(
         f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
     )
+
+
+def native(array: NDArray[Any]) -> NDArray[Any]:
+    """Give an array in this machine's byte order, the only one that torch and DALI take.
+
+    Files of astronomy, medicine and the weather (FITS, DICOM, netCDF 3) hold the other one.
+
+    Raises:
+        TypeError: it is of numpy's long doubles, which torch has no dtype for.
+    """
+    if array.dtype.char in "gG":
+        plain = "float64" if array.dtype.kind == "f" else "complex128"
+        raise TypeError(
+            f"arrays must have a dtype that torch has, got {array.dtype} {list(array.shape)}: write .astype({plain!r})"
+        )
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _on_host(tensor: torch.Tensor) -> NDArray[Any]:

@@ -36,11 +36,32 @@ def remade(container: Any, parts: Mapping[Any, Any]) -> Any:
         if not isinstance(container, (MutableMapping, MutableSequence)):
             made: Any = type(container)
             return made(plain)
-        made = copy.copy(container)
-        for key, part in parts.items() if isinstance(plain, dict) else enumerate(plain):
-            made[key] = part
+        return _copied(container, plain if isinstance(plain, dict) else dict(enumerate(plain)))
     except Exception:  # by the user's type, which may check its parts
         return plain
+
+
+def _copied(container: Any, parts: Mapping[Any, Any]) -> Any:
+    """Copy a container of a type of the user's, with other parts.
+
+    A copy may hold its parts in the same dict or list as the original, which is then put back, and copied deeper.
+    """
+    before = {key: container[key] for key in parts}
+    made = copy.copy(container)
+    shared = False
+    try:
+        for key, part in parts.items():
+            made[key] = part
+            now = container[key]
+            shared = shared or (now is not before[key] and now is made[key])
+    finally:
+        for key, part in before.items():
+            if container[key] is not part and (shared or container[key] is made[key]):
+                container[key] = part
+    if shared:
+        made = copy.deepcopy(container, {id(part): part for part in before.values()})
+        for key, part in parts.items():
+            made[key] = part
     return made
 
 

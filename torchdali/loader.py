@@ -82,7 +82,8 @@ class DataLoader(TakenByFabric):
             as a float the share of the rank's samples of an epoch; None: any number.
         max_pixels: an image file whose header promises more pixels is a bad sample, and is not decoded; the default is
             Pillow's, a picture of 9,459 x 9,459; None: no limit.
-        timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.
+        timeout: seconds to wait for a batch, and with workers those that a sample may take; 0: any time.  Time in which
+            the process is stopped, by Ctrl-Z say, does not count.
         pad_value: fills up the samples of ragged fields: a number, or a dict of numbers by field (0 in the others), or
             by the last part of a field's name where one field has it, "boxes" for "target.boxes".  It must fit the
             dtype of each field that may be ragged.

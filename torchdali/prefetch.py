@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from .clock import INPUT, ROOM, found, switch
+from .waits import parts
 
 T = TypeVar("T")
 
@@ -104,7 +105,10 @@ class Prefetcher(Generic[T]):
             if self._gently:
                 self._changed.notify_all()
             found(self.thread.name, len(self._items), self._depth)
-            if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
+            for part in [None] if timeout is None else parts(timeout):
+                if self._changed.wait_for(lambda: self._items or self._ended or self._closed, part):
+                    break
+            else:
                 raise LateError
             if self._items and not self._closed:
                 item = self._items.popleft()

@@ -104,12 +104,14 @@ class Form(NamedTuple):
             return is_number(value) and self.dtype in (None, np.asarray(value).dtype)
         return True
 
-    def error(self, field: str, got: Any, first: str = "the first sample", sample: str = "") -> FieldTypeError:
-        """The error for a value, or the form, that was met instead; arguments as for `check`."""
+    def error(
+        self, field: str, got: Any, first: str = "the first sample", sample: str = "", remedy: str = ""
+    ) -> FieldTypeError:
+        """The error for a value, or the form, that was met instead; arguments as for `check`, and the advice."""
         kind = "array" if self.kind == "array" and isinstance(got, np.ndarray | torch.Tensor) else kind_of(got)
         form = got if isinstance(got, Form) else Form.of(kind, got, self.shape is not None)
         words = f"{got!r:.100}" if form.kind == "object" else str(form)
-        return FieldTypeError(field, str(self), words, first, sample, _REMEDIES[self.kind])
+        return FieldTypeError(field, str(self), words, first, sample, remedy or _REMEDIES[self.kind])
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")

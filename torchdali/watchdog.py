@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from .state import Position
+from .waits import part_of
 
 OURS = "torchdali"
 """The start of the names of all threads of loaders."""
@@ -91,8 +92,8 @@ def report(reason: str, threads: list[threading.Thread] | None = None) -> None:
 class Watch:
     """Reports calls in threads of the caller's own that take too long, each once: nothing can end them from outside.
 
-    A block of it is a call.  It has one thread for all calls, which looks four times in the allowed time, and ends with
-    `close`, or with this object.
+    A block of it is a call.  It has one thread for all calls, which looks each second, or eight times in the allowed
+    time, and ends with `close`, or with this object.
 
     Args:
         seconds: that a call may take.
@@ -129,12 +130,18 @@ class _Call:
 
 
 def _watch(call: _Call, ended: threading.Event, seconds: float, reason: Callable[[], str]) -> None:
-    told = None
-    while not ended.wait(max(seconds / 4, 0.01)):
+    part = part_of(seconds)
+    watched, waited, told = None, 0.0, False
+    while not ended.wait(part):
         since, thread = call.since, call.thread
-        if since is None or thread is None or since == told or time.monotonic() - since < seconds:
+        if since is None or thread is None:
             continue
-        told = since
+        if since != watched:
+            watched, waited, told = since, 0.0, False
+        waited += part  # by no clock, see `waits`
+        if told or waited < seconds or time.monotonic() - since < seconds:
+            continue
+        told = True
         report(f"{reason()}.  The call goes on, since nothing can end it; its thread stands here:", [thread])
 
 

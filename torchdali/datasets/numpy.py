@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, take
-from ..columns import as_column, same_shape
+from ..columns import as_column, native, same_shape
 from ..errors import first_line
 from ..fingerprint import digest, files_digest
 from ..formats.files import as_root, walk
@@ -99,10 +99,12 @@ class NumpyDataset(MapDataset):
             form: np.dtype[Any] = self._form.dtype
             return form
         column = self._columns.get(name)
-        return column.dtype if isinstance(column, np.ndarray) else None
+        return native(column[:0]).dtype if isinstance(column, np.ndarray) else None
 
     def read_columns(self, indices: Sequence[int], names: Sequence[str]) -> Columns:
         columns = take({name: self._columns[name] for name in names if name in self._columns}, indices)
+        # Only what is read: a memory-mapped array may be larger than the memory.
+        columns = {name: native(rows) if isinstance(rows, np.ndarray) else rows for name, rows in columns.items()}
         if "array" in names and self.paths is not None:
             columns["array"] = [self._load(i) for i in indices]
         return columns
@@ -145,6 +147,7 @@ def _arrays(paths: Any, fields: Sequence[str] | None, options: dict[str, Any]) -
                 f"NumpyDataset takes arrays of numbers with a row per sample, got {got} for {name!r}: for lists of "
                 "files write FileDataset({...}), for other values InMemoryDataset({...})"
             )
+        native(value[:0])  # says what to write where there is no dtype of torch
     lengths = {name: len(value) for name, value in given.items()}
     if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
         raise ValueError(

@@ -143,7 +143,7 @@ def make_pictures(images: Column, steps: Sequence[tuple[Transform, Params]]) -> 
         start, shape, full, corner = start + corner, out, out, 0 * corner
     if (shape != full).any() or (out != full).any():
         inside = bool(((start >= 0) & (start + shape <= shapes)).all())
-        if channels != 3 or not inside or not found.resizes:
+        if channels not in (1, 3) or not inside or not found.resizes:
             return None
     if min(shape.min(), full.min(), out.min()) < 1:
         return None

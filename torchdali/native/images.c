@@ -12,7 +12,7 @@
 enum {
     GROUP = 4,            // rows and taps that the horizontal pass takes at a time
     OVERREAD = 16,        // bytes that the horizontal pass may read after a row's last pixel
-    COLORS = 3,           // channels of the images that can be resized
+    COLORS = 3,           // channels of an image that can be resized, if it is not grey
     MAX_PRECISION = 22,   // bits of a weight, at most, as torch has it
     WEIGHT_BITS = 15,     // the largest weight stays below 2^15
 };
@@ -163,6 +163,8 @@ VECTORS static void put_row(const Batch *to, uint8_t *restrict out, const uint8_
 // Resizes one image; `line` holds a row of the result, to the next multiple of VECTOR.
 VECTORS static int resize(const Picture *from, const Batch *to, uint8_t *out, uint8_t *line, const float *scale,
                           const float *bias, Scratch *scratch) {
+    void (*const four_rows)(const uint8_t *const[GROUP], uint8_t *, int64_t, int64_t, int64_t, int64_t, const Taps *) =
+        to->channels == 1 ? resize_four_grey_rows : resize_four_color_rows;
     Taps across = {0}, down = {0};
     int done = 0;
     if (!make_taps(&across, from->width, from->full_width, to->bicubic)) goto end;
@@ -170,7 +172,7 @@ VECTORS static int resize(const Picture *from, const Batch *to, uint8_t *out, ui
 
     // Only the rows that the result needs, in groups of four; those of the last group are copied with room after them,
     // since the horizontal pass reads over their end.
-    const int64_t n = COLORS * from->out_width, bytes = COLORS * from->width;
+    const int64_t n = to->channels * from->out_width, bytes = to->channels * from->width;
     const int64_t last = from->out_top + from->out_height - 1;
     const int64_t begin = down.first[from->out_top], end = down.first[last] + down.count[last];
     const int64_t stride = (n + VECTOR + VECTOR - 1) / VECTOR * VECTOR;
@@ -178,7 +180,7 @@ VECTORS static int resize(const Picture *from, const Batch *to, uint8_t *out, ui
     uint8_t *tail = reserve(scratch, GROUP * (bytes + OVERREAD) + (end - begin + 2 * GROUP) * stride);
     if (!tail) goto end;
     uint8_t *middle = tail + GROUP * (bytes + OVERREAD);
-    const uint8_t *window = (const uint8_t *)from->pixels + from->top * from->stride + from->left * COLORS;
+    const uint8_t *window = (const uint8_t *)from->pixels + from->top * from->stride + from->left * to->channels;
     for (int64_t y = begin; y < end; y += GROUP) {
         const uint8_t *rows[GROUP];
         const int inside = from->stride * (y + GROUP - 1) + bytes + OVERREAD <=
@@ -188,8 +190,8 @@ VECTORS static int resize(const Picture *from, const Batch *to, uint8_t *out, ui
             rows[q] = window + from->stride * row;
             if (!inside) rows[q] = memcpy(tail + q * (bytes + OVERREAD), rows[q], bytes);
         }
-        resize_four_rows(rows, middle + (y - begin) * stride, stride, from->out_left, from->out_width,
-                         from->flip_columns, &across);
+        four_rows(rows, middle + (y - begin) * stride, stride, from->out_left, from->out_width, from->flip_columns,
+                  &across);
     }
 
     for (int64_t y = 0; y < from->out_height; y++) {

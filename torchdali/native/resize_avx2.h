@@ -1,4 +1,4 @@
-// The two vector functions of the resize for AVX2; resize_neon.h has the same for ARM.
+// The vector functions of the resize for AVX2; resize_neon.h has the same for ARM.
 
 #include <immintrin.h>
 
@@ -18,6 +18,12 @@ static inline int32_t two_weights(const int16_t *weights) {
     return both;
 }
 
+static inline int32_t four_pixels(const uint8_t *pixels) {
+    int32_t all;
+    memcpy(&all, pixels, sizeof all);
+    return all;
+}
+
 static inline VECTORS __m256i two_rows(const uint8_t *one, const uint8_t *other) {
     const __m128i low = _mm_loadu_si128((const void *)one), high = _mm_loadu_si128((const void *)other);
     return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
@@ -25,12 +31,12 @@ static inline VECTORS __m256i two_rows(const uint8_t *one, const uint8_t *other)
 
 static inline VECTORS void put_pixel(uint8_t *out, int pixel) { memcpy(out, &pixel, sizeof pixel); }
 
-// Resizes four rows at a time: columns [left, left + width) of the result, mirrored if `flip`.
+// Resizes four rows of colours at a time: columns [left, left + width) of the result, mirrored if `flip`.
 //
 // A vector holds 16 bytes of two rows, five pixels and a third of one.  A shuffle lays the same channel of two
 // neighbours side by side as 16-bit numbers, and one madd multiplies them with two weights and adds them up.
-VECTORS static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
-                                     int64_t width, int64_t flip, const Taps *taps) {
+VECTORS static void resize_four_color_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride,
+                                           int64_t left, int64_t width, int64_t flip, const Taps *taps) {
     const __m256i pixels_0_1 =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
     const __m256i pixels_2_3 =
@@ -60,6 +66,33 @@ VECTORS static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *
         put_pixel(out + COLORS * p + out_stride, _mm_cvtsi128_si32(odd));
         put_pixel(out + COLORS * p + 2 * out_stride, _mm_extract_epi32(even, 1));
         put_pixel(out + COLORS * p + 3 * out_stride, _mm_extract_epi32(odd, 1));
+    }
+}
+
+// The same for rows of grey: a vector holds four pixels of each row, and a madd leaves two sums for each.
+VECTORS static void resize_four_grey_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride,
+                                          int64_t left, int64_t width, int64_t flip, const Taps *taps) {
+    const __m256i half = _mm256_set1_epi32(half_of(taps));
+    const __m128i shift = _mm_cvtsi32_si128(taps->precision);
+    for (int64_t p = 0; p < width; p++) {
+        const int64_t x = left + (flip ? width - 1 - p : p);
+        const int16_t *weights = taps->weights + x * taps->room;
+        __m256i sum = _mm256_setzero_si256();
+        int64_t at = taps->first[x];
+        for (int64_t j = 0; j < taps->count[x]; j += GROUP, at += GROUP) {
+            const __m128i pixels = _mm_setr_epi32(four_pixels(rows[0] + at), four_pixels(rows[1] + at),
+                                                  four_pixels(rows[2] + at), four_pixels(rows[3] + at));
+            const __m256i four = _mm256_broadcastq_epi64(_mm_loadl_epi64((const void *)(weights + j)));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_cvtepu8_epi16(pixels), four));
+        }
+        // The low half has rows 0 and 1, the high half rows 2 and 3.
+        const __m256i whole = _mm256_sra_epi32(_mm256_add_epi32(_mm256_hadd_epi32(sum, sum), half), shift);
+        const __m256i words = _mm256_packs_epi32(whole, whole), bytes = _mm256_packus_epi16(words, words);
+        const int first = _mm256_extract_epi16(bytes, 0), second = _mm256_extract_epi16(bytes, 8);
+        out[p] = (uint8_t)first;
+        out[p + out_stride] = (uint8_t)(first >> 8);
+        out[p + 2 * out_stride] = (uint8_t)second;
+        out[p + 3 * out_stride] = (uint8_t)(second >> 8);
     }
 }
 

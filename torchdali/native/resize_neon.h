@@ -1,4 +1,4 @@
-// The two vector functions of the resize for NEON, which every 64-bit ARM has; resize_avx2.h has the same for x86.
+// The vector functions of the resize for NEON, which every 64-bit ARM has; resize_avx2.h has the same for x86.
 //
 // The bits are those of AVX2: products and sums of integers are exact, so their order does not matter.
 
@@ -40,9 +40,9 @@ static inline void put_pixels(uint8_t *out, int64_t out_stride, int32x4_t one, i
     memcpy(out + out_stride, &second, sizeof second);
 }
 
-// Resizes four rows at a time: columns [left, left + width) of the result, mirrored if `flip`.
-static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
-                             int64_t width, int64_t flip, const Taps *taps) {
+// Resizes four rows of colours at a time: columns [left, left + width) of the result, mirrored if `flip`.
+static void resize_four_color_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
+                                   int64_t width, int64_t flip, const Taps *taps) {
     static const uint8_t layout[2][16] = {
         {0, NONE, 1, NONE, 2, NONE, NONE, NONE, 3, NONE, 4, NONE, 5, NONE, NONE, NONE},
         {6, NONE, 7, NONE, 8, NONE, NONE, NONE, 9, NONE, 10, NONE, 11, NONE, NONE, NONE},
@@ -61,6 +61,30 @@ static void resize_four_rows(const uint8_t *const rows[GROUP], uint8_t *out, int
         }
         put_pixels(out + COLORS * p, out_stride, sum[0], sum[1], shift);
         put_pixels(out + COLORS * p + 2 * out_stride, out_stride, sum[2], sum[3], shift);
+    }
+}
+
+// The same for rows of grey: the four sums of a row are of every fourth pixel.
+static void resize_four_grey_rows(const uint8_t *const rows[GROUP], uint8_t *out, int64_t out_stride, int64_t left,
+                                  int64_t width, int64_t flip, const Taps *taps) {
+    for (int64_t p = 0; p < width; p++) {
+        const int64_t x = left + (flip ? width - 1 - p : p);
+        const int16_t *weights = taps->weights + x * taps->room;
+        int32x4_t sum[GROUP] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+        int64_t at = taps->first[x];
+        for (int64_t j = 0; j < taps->count[x]; j += GROUP, at += GROUP) {
+            const int16x4_t four = vld1_s16(weights + j);
+            for (int q = 0; q < GROUP; q++) {
+                uint32_t pixels;
+                memcpy(&pixels, rows[q] + at, sizeof pixels);
+                const uint16x8_t numbers = vmovl_u8(vcreate_u8(pixels));
+                sum[q] = vmlal_s16(sum[q], vreinterpret_s16_u16(vget_low_u16(numbers)), four);
+            }
+        }
+        for (int q = 0; q < GROUP; q++) {
+            const int32_t whole = (vaddvq_s32(sum[q]) + half_of(taps)) >> taps->precision;
+            out[p + q * out_stride] = (uint8_t)(whole < 0 ? 0 : whole > 255 ? 255 : whole);
+        }
     }
 }
 

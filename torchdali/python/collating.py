@@ -31,7 +31,7 @@ class Collating:
     """
 
     def __init__(self, function: Callable[[Any], Any], single: bool) -> None:
-        self._function, self.single = function, single
+        self.collate_fn, self.single = function, single
         self._held = HeldGenerators(function)
 
     @classmethod
@@ -58,7 +58,7 @@ class Collating:
         try:
             with self._held.preserved():
                 self._held.seed(seed_all(Key.COLLATE, *numbers))
-                batch = self._function(samples[0] if self.single else samples)
+                batch = self.collate_fn(samples[0] if self.single else samples)
         except Exception as error:
             error.add_note("torchdali: collate_fn raised this for the batch that ends with this sample")
             raise

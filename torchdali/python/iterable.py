@@ -19,7 +19,7 @@ from ..state import Position
 from .iterable_job import IterableJob
 from .iterable_reading import IterableReading, begin_of
 from .iterable_requests import DESCRIBED, IterableDescribe, IterablePass
-from .own_state import has_state
+from .own_state import holds_buffer, takes_state
 from .snapshot import Snapshot
 from .source import PythonSource
 
@@ -147,7 +147,9 @@ class IterableSource(PythonSource):
         return None if self.counted is None else self.counted.told
 
     def open(self, pass_: Pass) -> Reading:
-        return IterableReading(self, pass_, type(self.dataset).__name__, self.shard)
+        name = type(self.dataset).__name__
+        lacks = ".state_dict leaves out the buffer of shuffle()" if holds_buffer(self.dataset) else " has no state_dict"
+        return IterableReading(self, pass_, name, self.shard, name + lacks)
 
     def steps_before(self, position: Position) -> int | None:
         return None if position.snapshot is None else position.snapshot.steps
@@ -159,7 +161,7 @@ class IterableSource(PythonSource):
         workers = max(1, self.pools.options.num_workers)
         snapshot = Snapshot.unpack(state.get("iterable", ""), position, workers)
         snapshot.check_rank(list(shard) if self.shard == "none" else None)
-        if any(worker.state is not None for worker in snapshot.workers) and not has_state(self.dataset):
+        if any(worker.state is not None for worker in snapshot.workers) and not takes_state(self.dataset):
             if strict:
                 name = type(self.dataset).__name__
                 raise StateMismatchError(

@@ -17,7 +17,7 @@ from ..workers.info import worker_info
 from .collating import WHOLE, Collating
 from .digest import digest_of
 from .iterable_requests import DESCRIBED, BadItem, IterableDescribe, IterableNote, IterablePass, IterableRead
-from .own_state import all_integers, has_state, integers, load, same
+from .own_state import all_integers, has_state, holds_buffer, integers, load, same, takes_state
 from .sample import Description, Structure, common_lists
 from .snapshot import Carried, Standing
 from .taking import NOTHING, Taking
@@ -50,7 +50,7 @@ class IterableJob:
         """Forget all passes: the dataset is new in this process."""
         self._home = os.getpid()
         self._met = False
-        self._taking = Taking(self._shard, None if has_state(self.dataset) else self.dataset)
+        self._taking = Taking(self._shard, None if takes_state(self.dataset) else self.dataset)
         self._untouched = False  # it was begun to describe its first sample, and nothing was read
         self._open = False  # it was begun, and has not ended
         self._ended = False
@@ -394,6 +394,12 @@ class IterableJob:
             raise StateMismatchError(self._other_samples("those before the state are others", begin))
 
     def _other_samples(self, what: str, begin: Standing) -> str:
+        if holds_buffer(self.dataset):
+            return (
+                f"iterable: expected {type(self.dataset).__name__} to give the same {begin.taken} samples again, since "
+                f"its state_dict leaves out the buffer of shuffle(), and {what}: write shuffle(seed=...), or accept "
+                "that samples of this epoch come twice or never, by load_state_dict(state, strict=False)"
+            )
         return (
             f"iterable: expected {type(self.dataset).__name__} to give the same {begin.taken} samples again, since it "
             f"has no state_dict, and {what}: take its randomness from Python's, numpy's or torch's global generator, "

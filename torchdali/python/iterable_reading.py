@@ -29,9 +29,10 @@ class IterableReading(Reading):
         pass_: the pass.
         dataset: the iterable's name, for messages.
         shard: how workers and ranks share it.
+        why: the reason for iterating samples again, for the warning.
     """
 
-    def __init__(self, source: PythonSource, pass_: Pass, dataset: str, shard: str) -> None:
+    def __init__(self, source: PythonSource, pass_: Pass, dataset: str, shard: str, why: str) -> None:
         self._source, self._pass, self._dataset, self._shard = source, pass_, dataset, shard
         self._pool: WorkerPool | None = None
         self._count = max(1, source.pools.options.num_workers)
@@ -54,7 +55,7 @@ class IterableReading(Reading):
         ]
         if again:
             warnings.warn(
-                f"{dataset} has no state_dict: {sum(again)} samples are iterated again to go on there",
+                f"{why}: {sum(again)} samples are iterated again to go on there",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -10,8 +10,33 @@ from typing import Any
 from ..errors import StateMismatchError, let_through
 
 
+_MOST = 1000  # parts of a dataset that are looked at
+
+
 def has_state(dataset: Any) -> bool:
-    """Whether a dataset, or an iterator, has a state of its own that it gives without arguments, and takes back.
+    """Whether a dataset, or an iterator, has a state of its own that says all.
+
+    One that does not is iterated again: Hugging Face's leaves out the samples in a buffer of `shuffle`, which were lost.
+    """
+    return takes_state(dataset) and not holds_buffer(dataset)
+
+
+def holds_buffer(dataset: Any) -> bool:
+    """Whether a dataset of Hugging Face shuffles by a buffer of samples."""
+    waiting, seen = [getattr(dataset, "_ex_iterable", None)], 0
+    while waiting and seen < _MOST:
+        one = waiting.pop()
+        if not type(one).__module__.startswith("datasets."):
+            continue
+        if type(one).__name__ == "BufferShuffledExamplesIterable":
+            return True
+        seen += 1
+        waiting += [getattr(one, "ex_iterable", None), *getattr(one, "ex_iterables", ())]
+    return False
+
+
+def takes_state(dataset: Any) -> bool:
+    """Whether a dataset, or an iterator, has a state that it gives without arguments, and takes back.
 
     LitData's and MosaicML Streaming's ask their own loaders for numbers: such a dataset is iterated again.
     """

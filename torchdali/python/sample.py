@@ -21,6 +21,7 @@ Kinds may be told by the fields' names; `schema` says what is guessed, and what 
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -31,6 +32,7 @@ import torch
 
 from ..batch import Columns, Held
 from ..containers import frame_of, is_list, remade
+from ..errors import let_through
 from ..fields import ALWAYS, name_parts
 from ..kinds import WORDS, AnyKind, Boxes, Doubt, Kind, as_kind
 from ..schema import GROUPED, Seen, find_kinds
@@ -73,14 +75,20 @@ class Structure:
         self._take = quick_way(frame, {leaf.name: converter(leaf.name, leaf.form, leaf.kind) for leaf in leaves})
 
     @cached_property
-    def _pickled(self) -> bytes:
+    def _pickled(self) -> tuple[bytes, bytes | None]:
+        """By value, as cloudpickle does it for classes of the script, and by reference, where that can be."""
         import cloudpickle
 
-        pickled: bytes = cloudpickle.dumps((self.leaves, self.frame, self.doubts))
-        return pickled
+        parts = self.leaves, self.frame, self.doubts
+        try:
+            named: bytes | None = pickle.dumps(parts)
+        except Exception as error:
+            let_through(error)
+            named = None
+        return cloudpickle.dumps(parts), named
 
     def __reduce__(self) -> Any:
-        return _structure_of, (self._pickled,)  # each task has one: made and taken apart once for all of them
+        return _structure_of, (*self._pickled, _LINE)  # each task has one: made and taken apart once for all of them
 
     @classmethod
     def of(
@@ -186,9 +194,14 @@ class Description(NamedTuple):
     uniform: Mapping[str, bool] = {}  # never changed
 
 
+_LINE = os.urandom(16)
+"""One for this process and those that are forked from it: they have the same classes by the same names."""
+
+
 @lru_cache(8)
-def _structure_of(pickled: bytes) -> Structure:
-    return Structure(*pickle.loads(pickled))
+def _structure_of(pickled: bytes, named: bytes | None = None, line: bytes = b"") -> Structure:
+    # By value, a forked worker's class would be another one here, and a batch none of the class that the script names.
+    return Structure(*pickle.loads(pickled if named is None or line != _LINE else named))
 
 
 NO_SAMPLE = Structure([], ())
@@ -329,7 +342,10 @@ def _find(sample: Any, leaf: Leaf) -> Any:
     except (KeyError, IndexError, AttributeError, TypeError):
         if leaf.empty is not None:
             return leaf.empty  # a sample without objects may lack the fields of its objects
-        raise TypeError(f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}") from None
+        raise TypeError(
+            f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}: give it in every sample, "
+            "or write collate_fn="
+        ) from None
 
 
 def _no_objects(form: Form, value: Any, kind: Kind) -> Any:

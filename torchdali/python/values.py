@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..batch import Column, Held, Objects
 from ..collate import is_of_own_type
+from ..columns import native
 from ..kinds import Array, Boxes, Image, Kind, Mask, Points, Video
 from ..pillow import is_image_file
 from ..signature import Form, kind_of
@@ -118,6 +119,11 @@ def convert(name: str, form: Form, value: Any, told: Kind | None = None) -> Any:
         if (found := Form.of("array", array)) == form:
             return array
         raise form.error(name, found)
+    if form.kind == "number":
+        remedy = (
+            f"give a number for every sample, float('nan') for none, or write kinds={{{name!r}: 'object'}} for a list"
+        )
+        raise form.error(name, value, remedy=remedy)
     raise form.error(name, value)
 
 
@@ -178,7 +184,7 @@ def column_of(kind: Held, values: list[Any]) -> Column:
     """
     if kind != "number":
         return Objects(values) if kind == "object" else values
-    numbers = np.array(values)
+    numbers = native(np.array(values))
     if not values:
         return numbers
     # numpy makes floats of integers beyond int64, and objects of larger ones.
@@ -263,7 +269,9 @@ def _as_array(value: Any, told: Kind | None = None) -> Any:
         return array
     if _is_picture(value):
         return np.array(value, np.int32) if value.mode.startswith("I") else np.array(value)
-    return np.frombuffer(value, np.uint8) if isinstance(value, (bytes, bytearray, memoryview)) else np.asarray(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return np.frombuffer(value, np.uint8)
+    return native(np.asarray(value))
 
 
 def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any] | None:

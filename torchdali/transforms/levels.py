@@ -50,9 +50,11 @@ def solarized(ops: Ops, image: Any, threshold: Any, dtype: torch.dtype) -> Any:
 
 
 def solarized_host(image: torch.Tensor, threshold: float) -> torch.Tensor:
-    """By torchvision's kernel; a threshold of bytes is a whole number, which is the same in any default dtype."""
-    if image.dtype == torch.uint8:
-        threshold = float(np.ceil(np.float32(threshold)))
+    """As torchvision's kernel; a threshold of bytes is a whole number, which is the same in any default dtype."""
+    least = int(np.ceil(np.float32(threshold)))
+    if image.dtype == torch.uint8 and 0 <= least <= 255:
+        # Whole numbers, which take a fifth of the time of a choice between two images.
+        return image ^ (image >= least).view(torch.uint8).neg()
     changed: torch.Tensor = functional().solarize_image(image, threshold)
     return changed
 

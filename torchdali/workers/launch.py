@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ..errors import let_through
+from ..waits import parts
 
 _PRELOAD = ["numpy", "numpy.random", "torch", "cloudpickle", "torch.utils.data", "torchdali.workers.worker"]
 GROUP_SIGNALS = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2))
@@ -141,6 +142,6 @@ class _Popen(popen_forkserver.Popen):
         self.finalizer = util.Finalize(self, util.close_fds, (os.dup(to_child), self.sentinel))  # type: ignore[attr-defined]
         with open(to_child, "wb") as pipe:
             pipe.write(data.getbuffer())
-        if not wait([self.sentinel], process.timeout):
+        if not any(wait([self.sentinel], part) for part in parts(process.timeout)):
             raise TimeoutError(f"the fork server started no worker within {process.timeout:g} s")
         self.pid = read_signed(self.sentinel)

@@ -20,12 +20,14 @@ from typing import Any
 from ..checks import integer, one_of
 from ..clock import worked
 from ..errors import let_through
+from ..waits import Waited, part_of
 from . import launch, sharing
 from .job import Job, dataset_of
 from .messages import Compute, Done, NotStarted
 from .process import WorkerProcess
 from .processes import Processes
 from .protocol import Foreign, Packet, codec_of, default_codec, receive
+from .refused import advice_for, find_refused
 from .slots import Written
 from .status import IDLE, STARTING
 from .task import Result, Task
@@ -129,15 +131,30 @@ class WorkerPool:
             return sharing.dumps(self._setup, self._codec)
         except Exception as error:
             let_through(error)
-            kind = type(dataset_of(self._setup.job)).__name__
-            fork = "SemLock created in a fork context" in str(error)
+            raise TypeError(self._refusal(error)) from error
+
+    def _refusal(self, error: Exception) -> str:
+        """Say what can't be pickled, and what to write instead."""
+        job, init = self._setup.job, self._setup.init
+        kind = type(dataset_of(job)).__name__
+        others = {f"{type(job).__name__}.{name}": part for name, part in vars(job).items() if name != "dataset"}
+        roots = {kind: dataset_of(job), "worker_init_fn": init, **others}
+        found = find_refused(roots, lambda value: sharing.refuses(value, self._codec))
+        if found is None:
+            return f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
+        way, value = found
+        advice = advice_for(value, self._codec is not None)
+        if "SemLock created in a fork context" in str(error):
             advice = (
-                ": make it by torch.multiprocessing.get_context('forkserver'), or write multiprocessing_context='fork'"
+                "make it by torch.multiprocessing.get_context('forkserver'), or write multiprocessing_context='fork'"
             )
-            raise TypeError(
-                f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
-                f"{advice if fork else ''}"
-            ) from error
+        owner = next(root for root in roots if way.startswith(root))
+        inside = (
+            f", and {way}, of the type {type(value).__module__}.{type(value).__qualname__}, is not"
+            if way != owner
+            else ", and is not"
+        )
+        return f"{owner} must be picklable to reach worker processes{inside}: {error}: {advice}"
 
     def _add(
         self, processes: Processes, number: int, inherited: Setup | None, data: bytes | None, fds: Sequence[int]
@@ -311,17 +328,24 @@ class WorkerPool:
     def _take(self, processes: Processes, run: int, serial: int) -> tuple[WorkerProcess, Done]:
         self._still(run)
         self._look(processes, run, 0)
+        waited = Waited()
         while serial not in self._outcomes:
-            self._look(processes, run, self._patience(processes))
+            longest = self._patience(processes, waited.seconds)
+            with waited.part(longest):
+                self._look(processes, run, longest)
         process, done = self._outcomes.pop(serial)
         process.pending -= 1
         return process, done
 
-    def _patience(self, processes: Processes) -> float:
-        """Compute the seconds until a worker is late.
+    def _patience(self, processes: Processes, waited: float) -> float:
+        """Compute the seconds until a worker may be late.
+
+        Args:
+            processes: all workers.
+            waited: seconds so far: a worker is given its time again where no one has waited for it.
 
         Raises:
-            WorkerTimeoutError: one is.
+            WorkerTimeoutError: one is late.
         """
         shortest = _LONGEST_WAIT
         for process in processes.all:
@@ -334,11 +358,12 @@ class WorkerPool:
             elif status.stage == IDLE:
                 shortest = min(shortest, _GLANCE)  # it may begin at any moment
                 continue
+            seconds = min(seconds, waited)
             if seconds >= limit:
                 error = process.late(processes.table, limit)
                 self._closed = True
                 raise error
-            shortest = min(shortest, limit - seconds)
+            shortest = min(shortest, limit - seconds, part_of(limit))
         return shortest
 
     def _look(self, processes: Processes, run: int, timeout: float) -> None:

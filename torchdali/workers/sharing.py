@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch.multiprocessing import reductions
 
+from ..errors import let_through
 from . import arrays
 from .protocol import Codec
 
@@ -64,6 +65,22 @@ def dumps(value: Any, codec: Codec | None) -> tuple[bytes, list[int]]:
         raise
     finally:
         context.set_spawning_popen(outer)
+
+
+def refuses(value: Any, codec: Codec | None) -> bool:
+    """Whether a value can't be pickled for workers."""
+    outer, collector = context.get_spawning_popen(), _Collector()
+    context.set_spawning_popen(collector)  # type: ignore[arg-type]  # as in `dumps`
+    try:
+        _dumps_sharing(value, arrays.Block()) if codec is None else codec.dumps(value)
+    except Exception as error:
+        let_through(error)
+        return True
+    finally:
+        context.set_spawning_popen(outer)
+        for fd in collector.fds:
+            os.close(fd)
+    return False
 
 
 def loads(data: bytes, fds: Sequence[int], codec: Codec) -> Any:
