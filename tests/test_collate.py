@@ -236,7 +236,7 @@ def test_padded_where_a_tensor_is_expected():
         assert not hasattr(images, name)
         with pytest.raises(AttributeError, match=rf"'Padded' object has no attribute '{name}': .*{hint}"):
             getattr(images, name)
-    with pytest.raises(AttributeError, match="'Padded' object has no attribute 'other'$"):
+    with pytest.raises(AttributeError, match=r"'Padded' object has no attribute 'other'$"):
         images.other  # noqa: B018
     for made in (
         copy.deepcopy(images),
