@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..batch import Column, Columns, Held, take
 from ..columns import as_column, same_shape, told_column
@@ -74,7 +75,9 @@ class InMemoryDataset(MapDataset):
         for name, values in given.items():
             self.columns[name], held = _column(name, values)
             if name in told:
-                self.columns[name], known[name] = told_column(name, self.columns[name], held, told[name])
+                self.columns[name], known[name] = told_column(
+                    name, self.columns[name], held, told[name], _tensors(values)
+                )
             else:
                 known[name] = as_kind(held)
         lengths = {name: len(column) for name, column in self.columns.items()}
@@ -105,6 +108,12 @@ class InMemoryDataset(MapDataset):
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint
+
+
+def _tensors(values: Any) -> bool:
+    """Whether a column was given as a tensor, or a list of them."""
+    first = next(iter(values), None) if isinstance(values, (list, tuple)) else values
+    return isinstance(first, torch.Tensor)
 
 
 def _column(name: str, values: Any) -> tuple[Column, Held]:
