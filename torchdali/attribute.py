@@ -14,10 +14,12 @@ class Attribute:
 
     Args:
         for_trainers: the value that trainers see instead (see `trainers.asking`).
+        without_workers: the value in place of the default where there are no workers: torch's, whose loader takes no
+            other there.  Code that builds a torch loader of this one's attributes hands it over.
     """
 
-    def __init__(self, for_trainers: Any = _SAME) -> None:
-        self._for_trainers = for_trainers
+    def __init__(self, for_trainers: Any = _SAME, without_workers: Any = _SAME) -> None:
+        self._for_trainers, self._without_workers = for_trainers, without_workers
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -27,7 +29,10 @@ class Attribute:
             return self
         if self._for_trainers is not _SAME and trainer_asks():
             return self._for_trainers
-        return getattr(loader.options, self._name)
+        value = getattr(loader.options, self._name)
+        if self._without_workers is not _SAME and not loader.options.num_workers:
+            return self._without_workers if value == loader.options.default(self._name) else value
+        return value
 
     def __set__(self, loader: Any, value: Any) -> None:
         if self._name == "worker_init_fn" and _module(value).partition(".")[0] in TRAINERS:

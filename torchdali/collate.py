@@ -186,19 +186,17 @@ def collate_objects(field: str, values: Any, device: torch.device) -> Any:
     """
     made = values
     own = bool(values) and all(is_of_own_type(value) for value in values)
-    for cls, function in default_collate_fn_map.items():
-        if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
-            try:
-                made = function(list(values), collate_fn_map=default_collate_fn_map)
-            except RuntimeError as error:  # such as MONAI's, which stacks too
-                if own:
-                    _check_shapes(field, values, error)
-                raise
-            break
-    else:
-        if own:
-            _check_shapes(field, values)
-            made = torch.stack(list(values))
+    function = own_collate(values[0]) if values else None
+    if function is not None:
+        try:
+            made = function(list(values), collate_fn_map=default_collate_fn_map)
+        except RuntimeError as error:  # such as MONAI's, which stacks too
+            if own:
+                _check_shapes(field, values, error)
+            raise
+    elif own:
+        _check_shapes(field, values)
+        made = torch.stack(list(values))
     return made if made is values or device.type == "cpu" else Collated(made, len(values)).to(device).value
 
 
@@ -210,6 +208,17 @@ def _check_shapes(field: str, values: Sequence[torch.Tensor], cause: Exception |
             f"{shapes[0]} and {shapes[1]}: write kinds={{{field!r}: 'array'}} for plain ones that are padded, "
             "or collate_fn="
         ) from cause
+
+
+def own_collate(value: Any) -> Callable[..., Any] | None:
+    """Give the function that a user or a library registered in `default_collate_fn_map` for values of this type.
+
+    tensordict does it for TensorDict, which is a mapping, too.  None: there is none.
+    """
+    for cls, function in default_collate_fn_map.items():
+        if function.__module__ != default_collate.__module__ and isinstance(value, cls):
+            return function
+    return None
 
 
 def is_of_own_type(value: Any) -> bool:

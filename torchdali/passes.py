@@ -182,7 +182,8 @@ class Passes:
 
     def begin(self, at: Position | None = None) -> OpenPass:
         """Start a pass, perhaps at a place; the ranks of a process group compare where they stand."""
-        check_process()
+        if self._options.prefetch or not self._source.inline:
+            check_process()  # without threads, and of Python's own samples, DALI may not be needed, and looks by itself
         # A sample of Python code may have to be made first.  Workers have a limit of their own, and where they are
         # forked no thread should be beside them.
         if self._source.described or self._options.num_workers:

@@ -242,6 +242,11 @@ class Source:
         return self.kinds if self.described else None
 
     @property
+    def named(self) -> tuple[str, ...] | None:
+        """The names of a sample's parts, where they are known without reading and a sample does not show them."""
+        return self.fields if self.described else None
+
+    @property
     def where(self) -> str:
         """Where the samples come from, in a few words; "": that is not known."""
         return ""

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import StateMismatchError, let_through
 
-
 _MOST = 1000  # parts of a dataset that are looked at
 
 
