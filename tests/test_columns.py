@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -154,3 +155,20 @@ def test_arrays_with_channels_first_are_told_so() -> None:
             told = {"x": "image"} if isinstance(source, Values) else None
             with pytest.raises(Exception, match=message):
                 next(iter(td.DataLoader(source, 4, transform=T.CenterCrop(4), kinds=told, device="cpu")))
+
+
+def test_pillows_images_of_several_modes() -> None:
+    """The first sample's is grey, as in ImageNet's folders."""
+    modes = ("L", "RGB", "CMYK", "P", "RGBA")
+    values = Values([PIL.Image.new("L", (10, 8), 9), *(PIL.Image.new("RGB", (10, 8), 9).convert(m) for m in modes)])
+    for mode, channels in (("RGB", 3), ("L", 1)):
+        told = {"x": kinds.Image(mode=mode)}  # type: ignore[arg-type]
+        loader = td.DataLoader(values, 6, transform=T.CenterCrop(4), kinds=told, output="dict", device="cpu")
+        found = next(iter(loader))["x"]
+        assert tuple(found.shape) == (6, channels, 4, 4)
+        assert found.flatten(1).float().mean(1).sub(9).abs().max() < 12  # Pillow's palette and inks are not exact
+    for kind in ({}, {"x": kinds.Image()}, {"x": "image"}):
+        with pytest.raises(ValueError, match=r"or write kinds.Image\(mode='RGB'\) for Pillow's"):
+            next(iter(td.DataLoader(values, 6, transform=T.CenterCrop(4), kinds=kind, device="cpu")))  # type: ignore[arg-type]
+    grey = td.DataLoader(Values(values.values[:2]), 2, transform=T.CenterCrop(4), output="dict", device="cpu")
+    assert next(iter(grey))["x"].shape[1] == 1

@@ -284,8 +284,8 @@ def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any]
     """
     image = told if isinstance(told, Image) else None
     if _is_picture(value):
-        if image is not None and image.mode != "RGB":
-            pixels = np.array(value.convert("L") if image.mode == "L" else value)
+        if image is not None and image.mode is not None:
+            pixels = np.array(value if image.mode in ("unchanged", value.mode) else value.convert(image.mode))
             return pixels.reshape(value.height, value.width, -1)
         if value.mode in _NUMBERS:
             return None
