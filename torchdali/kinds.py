@@ -83,8 +83,8 @@ class Image(Kind):
 
     Args:
         layout: of the values: "CHW" or "HWC"; None: tensors are CHW, and arrays HWC.
-        mode: of files and Pillow's images: "RGB", "L", or "unchanged", which keeps 16 bits, grey and alpha.  None: "RGB",
-            but Pillow's images stay grey where the first sample's is.
+        mode: of files and Pillow's images: "RGB", "L", or "unchanged", which keeps 16 bits, grey and alpha.  None:
+            "RGB", but Pillow's images stay grey where the first sample's is.
         exif: turn files upright by their EXIF orientation; None: yes, but a file that has one beside annotations is a
             bad sample, since annotations count the file's own rows and columns.
     """
