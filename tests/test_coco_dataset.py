@@ -131,6 +131,18 @@ def test_images_without_objects_may_be_left_out(root: Path) -> None:
     assert dataset.fingerprint() != coco(root).fingerprint()
 
 
+def test_what_evaluations_and_groups_of_like_shapes_ask_for(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, theirs = coco(root, crowds=False), torchvisions(root)
+    assert dataset.coco.dataset == theirs.coco.dataset and dataset.coco is dataset.coco
+    assert not capsys.readouterr().out
+    assert [dataset.get_height_and_width(i) for i in range(N)] == [theirs[i][0].size[::-1] for i in range(N)]
+    document = json.loads((root / "instances.json").read_text())
+    del document["images"][0]["height"]
+    (root / "instances.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"do not say height and width of .*0\.png"):
+        coco(root, exif=False).get_height_and_width(N - 1)
+
+
 def test_crowds_may_be_left_out(root: Path) -> None:
     """As ConvertCocoPolysToMask of torchvision's references does; an image of crowds alone stays, as there."""
 

@@ -230,13 +230,13 @@ def test_padded_where_a_tensor_is_expected():
     hint = (
         r"is Padded\(data, sizes\), two tensors: write images.data, or .* Resize\(\(height, width\)\) .*output='list'"
     )
-    with pytest.raises(TypeError, match="conv2d takes a tensor: .*" + hint):
+    with pytest.raises(TypeError, match=rf"conv2d takes a tensor: .*{hint}"):
         torch.nn.Conv2d(3, 1, 1)(images)
     for name in ("to", "shape", "size", "float"):
         assert not hasattr(images, name)
-        with pytest.raises(AttributeError, match=f"'Padded' object has no attribute '{name}': .*" + hint):
+        with pytest.raises(AttributeError, match=rf"'Padded' object has no attribute '{name}': .*{hint}"):
             getattr(images, name)
-    with pytest.raises(AttributeError, match="'Padded' object has no attribute 'other'$"):
+    with pytest.raises(AttributeError, match=r"'Padded' object has no attribute 'other'$"):
         images.other  # noqa: B018
     for made in (
         copy.deepcopy(images),

@@ -10,8 +10,25 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Held
-from .kinds import AnyKind, Boxes, Kind, Points, tell
+from .kinds import AnyKind, Boxes, Image, Kind, Points, tell
 from .signature import NUMERIC, check_arrays, is_number
+
+_MOST_CHANNELS = 4  # of an array that is surely [H, W, C]
+
+
+def columns_of(table: Any) -> dict[str, Any] | None:
+    """Give the columns of a dict, or of a table of pandas, polars, pyarrow or Hugging Face, or of a structured array.
+
+    None: it is none of these.
+    """
+    if isinstance(table, Mapping):
+        return dict(table)
+    names = table.dtype.names if isinstance(table, np.ndarray) else getattr(table, "column_names", None)
+    if names is None and not isinstance(table, (np.ndarray, torch.Tensor)):
+        names = getattr(table, "columns", None)
+    if names is None or not hasattr(table, "__getitem__") or callable(names):
+        return None
+    return {str(name): table[name] for name in names}
 
 
 def as_column(name: str, values: Any) -> tuple[Column, Held]:
@@ -21,10 +38,14 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
         TypeError: the values have no order, or are a string.
         FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
     """
-    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
     if isinstance(values, torch.Tensor):
         values = _on_host(values)
+    elif not isinstance(values, (np.ndarray, list, tuple)) and hasattr(values, "__array__"):
+        # Of pandas, polars, pyarrow, xarray, h5py or zarr: at once, and not one by one.
+        array = np.asarray(values)
+        values = array if array.dtype.kind in NUMERIC and array.ndim else values
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
     if isinstance(values, np.ndarray) and values.dtype.kind in NUMERIC:
         return native(values), "number" if values.ndim == 1 else "array"
     column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]
@@ -37,8 +58,33 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
     return column, "object"
 
 
-def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[Column, Kind]:
+def as_rows(array: NDArray[Any], kind: Image, tensor: bool) -> NDArray[Any]:
+    """Give images whose kind the user tells as rows of pixels: a view [..., H, W, C] of one image, or of several.
+
+    Args:
+        array: [H, W], [H, W, C] or [C, H, W]; or several of them.
+        kind: its `layout` says where channels are.
+        tensor: they were tensors, which are [C, H, W] unless the kind says otherwise.
+
+    Raises:
+        ValueError: they look like [C, H, W], and the kind does not say it.
+    """
+    first = tensor if kind.layout is None else kind.layout == "CHW"
+    if kind.layout is None and not tensor and array.shape[-3] in (1, 3) and array.shape[-1] > _MOST_CHANNELS:
+        shape = list(array.shape[-3:])
+        raise ValueError(f"an array of an image is [H, W, C], got {shape}: write kinds.Image(layout='CHW')")
+    return np.moveaxis(array, -3, -1) if first else array
+
+
+def told_column(name: str, column: Column, held: Held, told: AnyKind, tensors: bool = False) -> tuple[Column, Kind]:
     """Give a column of a kind that the user tells, and that kind.
+
+    Args:
+        name: the column's name, for messages.
+        column: its values.
+        held: how it holds them.
+        told: the kind.
+        tensors: they were tensors, so images are [C, H, W].
 
     Raises:
         ValueError: its values can't be of this kind.
@@ -47,6 +93,8 @@ def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[C
     kind = tell(told, held)
     if kind.held == held or (held in ("image", "encoded") and kind.held == "array"):
         return column, kind
+    if held == "array" and isinstance(kind, Image) and np.ndim(column[0]) in (2, 3) and column[0].dtype.kind in "uif":
+        return pictures(column, kind, tensors), kind
     if held == "encoded" and kind.held == "object":
         return [value.tobytes() for value in column], kind
     if held == "object" and kind.held == "array" and all(isinstance(value, (list, tuple)) for value in column):
@@ -59,6 +107,22 @@ def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[C
     raise ValueError(
         f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
     )
+
+
+def pictures(column: Column, kind: Image, tensors: bool = False) -> Column:
+    """Give images whose kind the user tells as [H, W, C] each.
+
+    Args:
+        column: [H, W] of grey ones, [H, W, C] or [C, H, W].
+        kind, tensors: see `as_rows`.
+
+    Raises:
+        ValueError: they look like [C, H, W], and the kind does not say it.
+    """
+    if isinstance(column, np.ndarray):
+        return np.ascontiguousarray(column[..., None] if column.ndim == 3 else as_rows(column, kind, tensors))
+    grey = np.ndim(column[0]) == 2
+    return [np.ascontiguousarray(row[..., None] if grey else as_rows(row, kind, tensors)) for row in column]
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:

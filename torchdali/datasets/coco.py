@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +58,7 @@ class CocoDataset(MapDataset):
     Attributes:
         ids: int64 [n], the images' ids.
         categories: the categories' names by their ids.
+        coco: the file as pycocotools' `COCO`, for its evaluation.
 
     Raises:
         ValueError: entries that are not in COCO's format; no image, or a repeated id.  A file whose size is not that
@@ -85,6 +88,7 @@ class CocoDataset(MapDataset):
         self.root, self.exif = as_root(root), exif
         read = {"size_threshold": -np.inf, "avoid_class_remapping": True, "masks": masks, "skip_empty": skip_empty}
         found = Annotations(os.path.expanduser(os.fspath(annotations)), read, for_dali=False)
+        self._annotations = found.path
         if not found.images:
             raise ValueError(f"{found.path} names no image" + (" with an annotation" if skip_empty else ""))
         if found.dropped:
@@ -131,6 +135,31 @@ class CocoDataset(MapDataset):
         self._fingerprint = (
             f"{len(self)} images {digest(found.digest, masks, skip_empty, *([] if crowds else ['no crowds']))}"
         )
+
+    @cached_property
+    def coco(self) -> Any:
+        """The whole file as pycocotools' `COCO`, which `COCOeval` takes, read when it is first asked for.
+
+        Raises:
+            ImportError: no pycocotools.
+        """
+        try:
+            from pycocotools.coco import COCO
+        except ImportError as error:
+            raise ImportError("COCO's evaluation is pycocotools': pip install 'torchdali[coco]'") from error
+        with redirect_stdout(None):  # it prints what it does
+            return COCO(self._annotations)
+
+    def get_height_and_width(self, index: int) -> tuple[int, int]:
+        """Give the size of an image as the annotations say it, by which torchvision's references group images.
+
+        Raises:
+            ValueError: they don't say it.
+        """
+        height, width = self._sizes[index].tolist()
+        if not height:
+            raise ValueError(f"the annotations do not say height and width of {self.paths[index]}")
+        return height, width
 
     def __len__(self) -> int:
         return len(self.paths)
