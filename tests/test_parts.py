@@ -98,6 +98,8 @@ def test_views_are_of_torchs_classes() -> None:
     assert shuffled.sampler.num_samples == N and shuffled.sampler.data_source is shuffled.dataset
     assert shuffled.sampler.generator is None
     assert isinstance(shuffled.batch_sampler, BatchSampler) and shuffled.batch_sampler.batch_size == 4
+    shuffled.batch_sampler.even_batches = False  # by accelerate's join_uneven_inputs, and pytorch-accelerated
+    assert shuffled.batch_sampler.even_batches is True
     with pytest.raises(
         TypeError, match="sampler must yield indices, and BatchSampler yields batches: write batch_sampler="
     ):
