@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -216,6 +219,43 @@ def test_numbers_of_ids() -> None:
         ids.read("S", [object()], Taken(3, True))
     with pytest.raises(TypeError, match="sampler must yield integers, S yielded 'a'"):
         ids.read("S", ["a"], Taken(3))
+
+
+class Windows:
+    """A grid that is asked for windows, in space and time, as TorchGeo's datasets are."""
+
+    pixels = torch.arange(36).reshape(6, 6)
+
+    def __getitem__(self, window: tuple[slice, slice, slice]) -> dict[str, Any]:
+        rows, columns, times = window
+        return {"image": self.pixels[rows, columns], "from": times.start}
+
+
+def test_windows_are_ids() -> None:
+    day = datetime(2020, 1, 1)
+    given = [(slice(i, i + 2), slice(0, 3), slice(day + timedelta(days=i), None)) for i in range(5)]
+    one = make(Windows(), 2, sampler=Shuffled(given))
+    batches = list(one)
+    starts = [row - day for batch in batches for row in batch["from"]]
+    assert sorted(starts) == [timedelta(days=i) for i in range(5)]
+    assert torch.cat([batch["image"] for batch in batches])[:, 0, 0].tolist() == [6 * start.days for start in starts]
+    assert_resumes_exactly(lambda: make(Windows(), 2, sampler=Shuffled(given)))
+
+
+def test_numbers_of_windows_and_times() -> None:
+    given = [
+        *(slice(1, 2), range(1, 2), slice(1, 2, 3), {"a": 1}, {"a": "1"}, UUID(int=1), Decimal("1.0"), Decimal("1.00")),
+        *(date(2020, 1, 1), datetime(2020, 1, 1), datetime(2020, 1, 1, 0, 0, 0, 1), time(1), timedelta(1)),
+        *(
+            np.datetime64("2020-01-01"),
+            np.datetime64("2020-01-01", "ns"),
+            np.timedelta64(1, "D"),
+            np.timedelta64(1, "s"),
+        ),
+    ]
+    found = ids.read("S", given, Taken(3, True))
+    assert len(set(found.numbers.tolist())) == len(given) and list(found.ids.values()) == given
+    assert found.numbers[0] == ids.read("S", [slice(np.int64(1), 2)], Taken(3, True)).numbers[0]
 
 
 def test_a_distributed_sampler_for_one_process_is_an_order() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data._utils.collate import default_collate_fn_map
 
@@ -130,6 +132,21 @@ def test_collate_fn_is_the_given_one_or_does_as_the_loader() -> None:
         load().collate_fn([])
 
 
+def test_collate_fn_may_be_set_to_what_it_is() -> None:
+    """As fit of sentence-transformers does it, with a method of the model."""
+
+    class Model:
+        def collate(self, samples: list[Any]) -> int:
+            return len(samples)
+
+    model = Model()
+    loader = load(collate_fn=model.collate)
+    loader.collate_fn = model.collate
+    assert list(loader) == [4, 4, 2]
+    with pytest.raises(ValueError, match="write the same function as collate_fn= where you make it"):
+        loader.collate_fn = first_two
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -153,6 +170,38 @@ def test_collate_fn_says_where_it_can_not_make_the_loaders_batch(
     else:
         with pytest.raises(TypeError, match=sentence):
             next(iter(again))
+
+
+# Code that takes instances of torch's loader only
+
+
+class Both(td.DataLoader, TorchLoader[Any]):
+    """Written where other code asks for torch's class."""
+
+
+def test_a_loader_of_both_classes_is_the_same_loader() -> None:
+    loader, plain = Both(Pairs(), 4, shuffle=True, device="cpu"), load(shuffle=True)
+    assert isinstance(loader, TorchLoader) and not isinstance(plain, TorchLoader)
+    assert [indices(loader) for _ in range(2)] == [indices(plain) for _ in range(2)] and len(loader) == 3
+    iterator = iter(loader)
+    begun = [next(iterator)[1].tolist()]
+    other = pickle.loads(pickle.dumps(Both(Pairs(), 4, shuffle=True, device="cpu")))
+    other.load_state_dict(loader.state_dict())
+    assert type(other) is Both and begun + indices(other) == indices(plain)
+    assert other._iterator is None and other.multiprocessing_context is None
+    assert isinstance(other.sampler, RandomSampler) and other.dataset is not loader.dataset
+    with pytest.raises(ValueError, match="batch_size can't be changed"):
+        other.batch_size = 3
+    assert sorted(vars(copy.deepcopy(other))) == sorted(vars(loader))
+
+
+@pytest.mark.parametrize("module", ["torch_lr_finder.lr_finder", "monai.optimizers.lr_finder", "speechbrain.core"])
+def test_some_libraries_that_refuse_others_take_it(module: str) -> None:
+    names: dict[str, Any] = {"__name__": module, "DataLoader": TorchLoader}
+    exec("def takes(loader): return isinstance(loader, DataLoader)", names)
+    assert names["takes"](load())
+    names["__name__"] = f"my_{module}"
+    assert not names["takes"](load())
 
 
 # Samplers that have a length, and no end
@@ -211,3 +260,44 @@ def test_a_registered_mapping_is_collated_by_its_own_function(registered: None) 
     # Its parts are fields where they have to be: for names, kinds and transforms.
     assert next(iter(load(tables, output="dict")))["a"].shape == (4, 3)
     assert next(iter(load(tables, kinds={"a": "array"})))["a"].shape == (4, 3)
+
+
+# Lengths that can't be told
+
+
+class Unsized(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __len__(self) -> int:
+        raise ValueError("ask me later")
+
+
+class UnsizedStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(N))
+
+    __len__ = Unsized.__len__
+
+
+class UnsizedBatches(Sampler[list[int]]):
+    """As PyG's DynamicBatchSampler."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[3, 1], [2], [0, 4, 5]])
+
+    __len__ = Unsized.__len__
+
+
+def test_a_length_that_raises_is_no_length() -> None:
+    expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for loader in (load(UnsizedStream()), load(Unsized(), sampler=range(N))):
+        assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in loader] == expected
+    assert len(loader) == 3  # the sampler's
+    batches = load(list(range(N)), 1, batch_sampler=UnsizedBatches())
+    assert [batch.tolist() for batch in batches] == [[3, 1], [2], [0, 4, 5]]
+    for loader in (load(UnsizedStream()), batches):
+        with pytest.raises(TypeError, match="length"):
+            len(loader)
+    with pytest.raises(ValueError, match="ask me later"):
+        load(Unsized())

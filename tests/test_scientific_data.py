@@ -9,14 +9,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import cloudpickle
+import datasets
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, StackDataset, Subset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 import torchdali as td
+from torchdali.errors import FieldTypeError
 
 N = 6
+datasets.disable_progress_bars()
 
 
 def loader(dataset: Any, batch_size: int | None = 2, **options: Any) -> td.DataLoader:
@@ -242,3 +246,101 @@ def test_containers_that_share_what_they_hold_with_their_copies_stay_as_they_are
     assert [(sample["x"], sample["name"], list(sample["spacing"])) for sample in samples] == [
         (float(i), f"n{i}", [i, 2.0]) for i in range(N)
     ]
+
+
+# Tables
+
+
+def table(form: str) -> Any:
+    rows = datasets.Dataset.from_dict({"x": [float(i) for i in range(N)], "name": [f"n{i}" for i in range(N)]})
+    if form == "structured":
+        return np.array([(float(i), f"n{i}") for i in range(N)], [("x", "f8"), ("name", "U4")])
+    return rows if form == "hugging face" else rows.with_format(form)[:]
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "hugging face", "structured"])
+def test_a_table_is_a_dict_of_columns(form: str) -> None:
+    batch = next(iter(loader(td.InMemoryDataset(table(form), key=range(N)), output="dict", shuffle=True)))
+    keys = batch["key"].tolist()
+    assert batch["x"].dtype == torch.float64 and batch["x"].tolist() == keys
+    assert [str(name) for name in batch["name"]] == [f"n{key}" for key in keys]
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow"])
+def test_a_table_has_no_samples_by_index(form: str) -> None:
+    """torch asks it for the column 0, and where there is one, takes columns for samples."""
+    with pytest.raises(
+        TypeError, match=r"by index, and \w+ gives its columns: write torchdali\.InMemoryDataset\(table"
+    ):
+        loader(table(form))
+
+
+def test_an_archive_of_arrays_has_no_samples_by_index(tmp_path: Any) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.arange(N))
+    with np.load(tmp_path / "rows.npz") as archive:
+        with pytest.raises(TypeError, match=r"write torchdali\.NumpyDataset\(dict\(data\)\)"):
+            loader(archive)
+        assert next(iter(loader(td.NumpyDataset(dict(archive)))))[0].tolist() == [0, 1]
+
+
+class Lazy:
+    """An array in a file, as h5py's and zarr's: read at once, or by one access for each row."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self.read += 1
+        return BIG
+
+    def __getitem__(self, row: Any) -> Any:
+        raise AssertionError("it is read row by row")
+
+    def __len__(self) -> int:
+        return N
+
+
+def test_an_array_in_a_file_is_read_at_once() -> None:
+    lazy = Lazy()
+    (batch,) = next(iter(loader(td.InMemoryDataset(x=lazy))))
+    assert batch.tolist() == BIG[:2].tolist() and lazy.read == 1
+
+
+def test_bytes_that_are_no_image_files_say_what_to_write() -> None:
+    """HDF5 gives its strings as bytes."""
+    names = [f"name{i}".encode() for i in range(N)]
+    with pytest.raises(ValueError, match=r"image files, got b'name0' for 's'.*kinds=\{'s': 'object'\}"):
+        td.InMemoryDataset(s=names)
+    assert next(iter(loader(td.InMemoryDataset({"s": names}, kinds={"s": "object"}))))[0] == names[:2]
+
+
+# Values that are missing
+
+
+def test_a_missing_number_says_what_to_write() -> None:
+    samples = [{"x": i, "score": None if i % 2 else 0.5} for i in range(N)]
+    with pytest.raises(FieldTypeError, match=r"float\('nan'\) for none, or write kinds=\{'score': 'object'\}"):
+        next(iter(loader(samples)))
+    assert next(iter(loader(samples, kinds={"score": "object"})))["score"] == [0.5, None]
+
+
+def test_a_missing_key_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"has no score, as the first one has: .*: give it in every sample"):
+        next(iter(loader([{"x": 1, "score": 2}, {"x": 1}])))
+
+
+class Measured(torch.Tensor):
+    """A tensor of a library, such as MONAI's."""
+
+
+def test_tensors_of_a_library_of_several_shapes_say_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MONAI registers a function that stacks them, and whose error says no more than the shapes."""
+
+    def stack(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        return torch.stack(batch)
+
+    samples = [{"image": torch.ones(1, 2 + i % 2).as_subclass(Measured)} for i in range(N)]
+    monkeypatch.setitem(default_collate_fn_map, Measured, stack)
+    with pytest.raises(FieldTypeError, match=r"Measured must have one shape.*kinds=\{'image': 'array'\}"):
+        next(iter(loader(samples)))
+    assert next(iter(loader(samples, kinds={"image": "array"})))["image"].sizes.tolist() == [[1, 2], [1, 3]]

@@ -47,6 +47,11 @@ def fixed(name: str) -> ValueError:
             "batch_sampler can't be changed after the loader is made: to keep the workers, write "
             "persistent_workers=True, and for other batches make another loader, and load the state into it"
         )
+    if name == "collate_fn":  # sentence-transformers' fit sets its own
+        return ValueError(
+            "collate_fn can't be changed after the loader is made: write the same function as collate_fn= where you "
+            "make it; or make another loader, and load the state into it"
+        )
     if name in _WAYS:
         return ValueError(f"{name} can't be set: {_WAYS[name]}")
     return ValueError(

@@ -16,6 +16,21 @@ from .signature import NUMERIC, check_arrays, is_number
 _MOST_CHANNELS = 4  # of an array that is surely [H, W, C]
 
 
+def columns_of(table: Any) -> dict[str, Any] | None:
+    """Give the columns of a dict, or of a table of pandas, polars, pyarrow or Hugging Face, or of a structured array.
+
+    None: it is none of these.
+    """
+    if isinstance(table, Mapping):
+        return dict(table)
+    names = table.dtype.names if isinstance(table, np.ndarray) else getattr(table, "column_names", None)
+    if names is None and not isinstance(table, (np.ndarray, torch.Tensor)):
+        names = getattr(table, "columns", None)
+    if names is None or not hasattr(table, "__getitem__") or callable(names):
+        return None
+    return {str(name): table[name] for name in names}
+
+
 def as_column(name: str, values: Any) -> tuple[Column, Held]:
     """Make a column of one value per sample, and tell its kind: numbers, arrays or objects.
 
@@ -23,10 +38,14 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
         TypeError: the values have no order, or are a string.
         FieldTypeError: arrays that differ in dtype or number of dimensions, which DALI would convert silently.
     """
-    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
     if isinstance(values, torch.Tensor):
         values = _on_host(values)
+    elif not isinstance(values, (np.ndarray, list, tuple)) and hasattr(values, "__array__"):
+        # Of pandas, polars, pyarrow, xarray, h5py or zarr: at once, and not one by one.
+        array = np.asarray(values)
+        values = array if array.dtype.kind in NUMERIC and array.ndim else values
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name!r} must be a list or an array of one value per sample, got {type(values).__name__}")
     if isinstance(values, np.ndarray) and values.dtype.kind in NUMERIC:
         return native(values), "number" if values.ndim == 1 else "array"
     column = [_on_host(value) if isinstance(value, torch.Tensor) else value for value in values]

@@ -13,8 +13,8 @@ from torch.utils.data import BatchSampler
 from . import ids
 from .ahead import DrawnAhead
 from .batches import BatchEpoch
+from .checks import has_length
 from .distributed import Shard
-from .errors import let_through
 from .generators import HeldGenerators
 from .held_state import HeldState
 from .ids import Taken
@@ -51,22 +51,11 @@ def drawn_order(sampler: Any, taken: Taken) -> Order:
     if not hasattr(inner, "__iter__") or isinstance(inner, Iterator):
         what = "batch_sampler must be an iterable of lists" if batches else "sampler must be an iterable"
         raise TypeError(f"{what} of indices that can be iterated for each epoch, got {type(inner).__name__}")
-    if not _has_length(inner):
+    with preserved():  # some draw an epoch to count it
+        sized = has_length(inner)
+    if not sized:  # nor has PyG's DynamicBatchSampler, though it has a method for it
         return DrawnAhead(inner, taken, batches)
     return (DrawnBatches if batches else Drawn)(inner, taken)
-
-
-def _has_length(sampler: Any) -> bool:
-    """Whether a sampler tells its length; one whose `__len__` raises has none, as PyG's DynamicBatchSampler."""
-    if not hasattr(sampler, "__len__"):
-        return False
-    try:
-        with preserved():
-            len(sampler)
-    except Exception as error:
-        let_through(error)
-        return False
-    return True
 
 
 class _Draw(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +26,21 @@ def digest(*values: Any) -> str:
     hasher = hashlib.blake2b(digest_size=8)
 
     def add(data: bytes) -> None:
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
+        hasher.update(_sized(data))
 
     def feed(value: Any) -> None:
-        add(type(value).__qualname__.encode())
+        kind: Any = type(value)
+        if kind is list and value and all(type(item) is int for item in value):  # tokens, of which there are many
+            hasher.update(_head(list) + _sized(str(len(value)).encode()) + b"".join(map(_integer, value)))
+            return
+        hasher.update(_head(kind))
         if isinstance(value, str):
             add(value.encode("utf-8", "surrogatepass"))  # paths may hold any bytes
         elif isinstance(value, (bytes, bytearray, memoryview)):
             add(bytes(value))
         elif isinstance(value, (np.ndarray, np.generic, torch.Tensor)):
             array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-            add(f"{array.dtype} {np.shape(value)}".encode())
+            add(f"{_name_of(array.dtype)} {np.shape(value)}".encode())
             if array.dtype.hasobject:
                 feed(array.tolist() if array.ndim else [array.item()])
             elif array.nbytes > LARGE:
@@ -57,6 +61,23 @@ def digest(*values: Any) -> str:
 
     feed(values)
     return hasher.hexdigest()
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data
+
+
+@functools.lru_cache(256)
+def _head(kind: Any) -> bytes:
+    return _sized(kind.__qualname__.encode())
+
+
+def _integer(number: int) -> bytes:
+    return _INTEGER + _sized(repr(number).encode())
+
+
+_INTEGER = _head(int)
+_name_of = functools.lru_cache(64)(str)  # a dtype's: numpy puts it together each time
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:

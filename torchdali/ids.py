@@ -7,12 +7,15 @@ process and after a resume.  The dataset gets the id itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
 from enum import Enum
 from hashlib import blake2b
 from numbers import Complex, Integral
 from pathlib import PurePath
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
@@ -154,12 +157,23 @@ def _spelled(name: str, one: Any) -> str:
         return repr(str(one))
     if isinstance(one, (list, tuple)):
         return f"({','.join(_spelled(name, part) for part in one)})"
+    if isinstance(one, (np.datetime64, np.timedelta64)):  # before integers: numpy counts the latter among them
+        return f"{one.dtype.name}({one})"
     if isinstance(one, Integral):
         return str(int(one))
     if one is None or isinstance(one, (bytes, Complex)):
         return repr(one)
     if isinstance(one, PurePath):
         return f"Path({str(one)!r})"
+    if isinstance(one, (slice, range)):  # windows, such as those of TorchGeo's samplers
+        return f"{type(one).__name__}{_spelled(name, (one.start, one.stop, one.step))}"
+    if isinstance(one, (date, time)):  # pandas' Timestamp is one
+        return f"{type(one).__name__}({one.isoformat()})"
+    if isinstance(one, (timedelta, Decimal, UUID)):
+        return f"{type(one).__name__}({one})"
+    if isinstance(one, Mapping):
+        parts = sorted(f"{_spelled(name, key)}:{_spelled(name, part)}" for key, part in one.items())
+        return f"{type(one).__name__}({','.join(parts)})"
     if isinstance(one, (frozenset, set)):
         return f"{{{','.join(sorted(_spelled(name, part) for part in one))}}}"
     if hasattr(one, "__array__"):
@@ -169,5 +183,6 @@ def _spelled(name: str, one: Any) -> str:
         return f"{type(one).__qualname__}({','.join(parts)})"
     raise TypeError(
         "sampler must yield indices, or ids of the dataset's samples that are the same in every process: strings, "
-        f"numbers, paths, members of an Enum, or tuples and dataclasses of them, {name} yielded {one!r:.200}"
+        f"numbers, dates, paths, slices, members of an Enum, or tuples, dicts and dataclasses of them, {name} yielded "
+        f"{one!r:.200}"
     )

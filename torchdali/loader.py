@@ -144,6 +144,7 @@ class DataLoader(TakenByFabric):
     generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
     _num_samples: int | None = None
     _is_accelerate_prepared = use_stateful_dataloader = True
+    _iterator = None  # torch's loader keeps one there with persistent workers, and Composer looks for it
 
     def __init__(
         self,
@@ -245,8 +246,10 @@ class DataLoader(TakenByFabric):
         self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "collate_fn" and value is not None and value == self.options.collate_fn:
+            return  # sentence-transformers sets its own, which the loader has
         known = getattr(type(self), name, None)
-        if name == "collate_fn" or (isinstance(known, property) and (known.fset is None or name == "batch_sampler")):
+        if isinstance(known, property) and (known.fset is None or name == "batch_sampler"):
             raise fixed(name)
         super().__setattr__(name, value)
 

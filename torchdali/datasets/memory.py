@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from ..batch import Column, Columns, Held, take
-from ..columns import as_column, same_shape, told_column
+from ..columns import as_column, columns_of, same_shape, told_column
 from ..fingerprint import digest
 from ..kinds import AnyKind, Kind, as_kind, as_kinds
+from ..pillow import is_image_file
 from ..signature import Form, is_pixels
 from .base import MapDataset
 
@@ -28,7 +29,8 @@ class InMemoryDataset(MapDataset):
         anything else, strings and lists  objects; a batch of them is a list
 
     Args:
-        columns: the columns by name, instead of keyword arguments, or in addition to them.
+        columns: the columns by name, instead of keyword arguments, or in addition to them: a dict, or a table of
+            pandas, polars, pyarrow or Hugging Face, or a structured array of numpy.
         fields: names in the order of the batch, also index and valid; by default all columns, in their order.
         kinds: the kinds of columns that their values don't show, such as {"mask": "mask", "boxes": "boxes"}.  A column
             of this name goes into the dict.
@@ -38,21 +40,23 @@ class InMemoryDataset(MapDataset):
     Raises:
         ValueError: no columns, empty columns or columns of different lengths; no fields or unknown fields; a column
             with the name index, path or valid.
-        TypeError: `columns` is not a dict, a column is not a list or an array, or the fingerprint is not a string.
+        TypeError: `columns` is no dict and no table, a column is not a list or an array, or the fingerprint is not a
+            string.
         FieldTypeError: arrays in one column that differ in dtype or number of dimensions, or images in the number of
             channels.
     """
 
     def __init__(
         self,
-        columns: Mapping[str, Any] | None = None,
+        columns: Any = None,
         *,
         fields: Sequence[str] | None = None,
         kinds: Mapping[str, AnyKind] | None = None,
         fingerprint: str | None = None,
         **more: Any,
     ) -> None:
-        if columns is not None and not isinstance(columns, Mapping):
+        named = {} if columns is None else columns_of(columns)
+        if named is None:
             raise TypeError(f"columns must be a dict of columns, got {type(columns).__name__}: write image=...")
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise TypeError(
@@ -61,7 +65,7 @@ class InMemoryDataset(MapDataset):
             )
         if fingerprint == "":
             raise ValueError("fingerprint must be a string that names the data, got an empty one")
-        given = {**(columns or {}), **more}
+        given = {**named, **more}
         if not given:
             raise ValueError("InMemoryDataset needs at least one column, such as image=[...]")
         if not isinstance(kinds, Mapping | None):
@@ -74,6 +78,8 @@ class InMemoryDataset(MapDataset):
         known: dict[str, Kind] = {}
         for name, values in given.items():
             self.columns[name], held = _column(name, values)
+            if held == "encoded" and name not in told:
+                _check_files(name, self.columns[name])
             if name in told:
                 self.columns[name], known[name] = told_column(
                     name, self.columns[name], held, told[name], _tensors(values)
@@ -108,6 +114,18 @@ class InMemoryDataset(MapDataset):
         if self._fingerprint is None:
             self._fingerprint = f"{len(self)} in memory {digest(self.columns)}"
         return self._fingerprint
+
+
+_FILES = 100  # whose beginnings are looked at
+
+
+def _check_files(name: str, column: Column) -> None:
+    """Raise where bytes are no image files, such as the strings of HDF5: one that is damaged may be among them."""
+    if not any(is_image_file(data) for data in column[:_FILES]):
+        raise ValueError(
+            f"bytes must be image files, got {column[0][:20].tobytes()!r} for {name!r}: decode them to strings or "
+            f"arrays, or write kinds={{{name!r}: 'object'}} for a list of them, or 'encoded' for damaged files"
+        )
 
 
 def _tensors(values: Any) -> bool:

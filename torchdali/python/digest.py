@@ -14,6 +14,9 @@ from ..fingerprint import digest
 _EDGE = 64  # values at each end of an array, and bytes, that count
 
 
+_WHOLE = frozenset([int, float, str, bool, type(None)])
+
+
 def digest_of(samples: Iterable[Any]) -> str:
     """Digest samples by their numbers, their texts, and the ends of their arrays and bytes: in microseconds each.
 
@@ -24,6 +27,8 @@ def digest_of(samples: Iterable[Any]) -> str:
 
 def _ends(value: Any) -> Any:
     """Cut a value's arrays and bytes down to what counts of them."""
+    if type(value) in _WHOLE:
+        return value
     if isinstance(value, torch.Tensor):
         flat = value.detach().reshape(-1)
         ends = torch.cat([flat[:_EDGE], flat[-_EDGE:]]).cpu()
@@ -36,7 +41,7 @@ def _ends(value: Any) -> Any:
     if isinstance(value, Mapping):
         return [(_ends(key), _ends(part)) for key, part in value.items()]
     if isinstance(value, (tuple, list)):
-        return [_ends(part) for part in value]
+        return [part if type(part) in _WHOLE else _ends(part) for part in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [_ends(getattr(value, field.name)) for field in dataclasses.fields(value)]
     # An image of Pillow may not be loaded yet.

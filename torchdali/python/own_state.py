@@ -15,7 +15,7 @@ _MOST = 1000  # parts of a dataset that are looked at
 def has_state(dataset: Any) -> bool:
     """Whether a dataset, or an iterator, has a state of its own that says all.
 
-    One that does not is iterated again: Hugging Face's leaves out the samples in a buffer of `shuffle`, which were lost.
+    One that does not is iterated again: Hugging Face's leaves out the samples in a buffer of `shuffle`, and loses them.
     """
     return takes_state(dataset) and not holds_buffer(dataset)
 

@@ -349,8 +349,8 @@ def _find(sample: Any, leaf: Leaf) -> Any:
         if leaf.empty is not None:
             return leaf.empty  # a sample without objects may lack the fields of its objects
         raise TypeError(
-            f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}: give it in every sample, "
-            "or write collate_fn="
+            f"the sample has no {_spell(leaf.path)}, as the first one has: got {sample!r:.200}: give it in every "
+            "sample, or write collate_fn="
         ) from None
 
 

@@ -12,6 +12,20 @@ from ..source import Source
 from .iterable import IterableSource
 from .mapped import PythonDataset
 
+_TABLES = frozenset([("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table")])
+
+
+def _as_table(dataset: Any) -> str | None:
+    """Say what to write for a table whose rows have no index, or an archive of columns."""
+    kind = type(dataset)
+    if (kind.__module__.partition(".")[0], kind.__name__) in _TABLES:
+        return "torchdali.InMemoryDataset(table)"
+    if kind.__module__.startswith(("h5py.", "xarray.")) and kind.__name__ in ("File", "Group", "Dataset"):
+        return None if hasattr(dataset, "dtype") else "torchdali.InMemoryDataset({name: data[name] for name in [...]})"
+    if kind.__module__.startswith("numpy.") and kind.__name__ == "NpzFile":
+        return "torchdali.NumpyDataset(dict(data))"
+    return None
+
 
 def as_source(dataset: Any) -> Source:
     """Return the source that reads a dataset.
@@ -26,6 +40,11 @@ def as_source(dataset: Any) -> Source:
         return dataset
     if isinstance(dataset, IterableDataset):
         return IterableSource(dataset)
+    table = _as_table(dataset)
+    if table is not None:
+        raise TypeError(
+            f"dataset must give its samples by index, and {type(dataset).__name__} gives its columns: write {table}"
+        )
     if hasattr(dataset, "__getitem__") and not isinstance(dataset, (str, bytes)):
         return PythonDataset(dataset)
     if hasattr(dataset, "next_epoch"):  # of DALI's dynamic mode
