@@ -319,6 +319,40 @@ def test_workers_are_kept() -> None:
     assert first.unique().tolist() == second.unique().tolist() != [os.getpid()]
 
 
+@row("an `InfiniteSampler` (mmengine, YOLOX)")
+def test_samplers_without_an_end() -> None:
+    class InfiniteSampler(torch.utils.data.Sampler[int]):
+        def __len__(self) -> int:
+            return 4
+
+        def __iter__(self) -> Any:
+            while True:
+                yield from torch.randperm(4).tolist()
+
+    with pytest.raises(ValueError, match="without an end: leave it out and write shuffle=True"):
+        list(make([0, 1, 2, 3], 2, sampler=InfiniteSampler()))
+    loader = make([0, 1, 2, 3], 4, shuffle=True, output="tuple")
+    assert [sorted(batch.tolist()) for _ in range(2) for batch in loader] == [[0, 1, 2, 3]] * 2
+
+
+@row("`loader.collate_fn([dataset[0], dataset[1]])`")
+def test_collate_fn_of_a_loader() -> None:
+    dataset = [(torch.tensor([1.0, 2.0]), 3), (torch.tensor([4.0, 5.0]), 6)]
+    (batch,) = loader = make(dataset, 2, output="tuple")
+    for ours, theirs in zip(batch, loader.collate_fn([dataset[0], dataset[1]]), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@row("`isinstance(loader, DataLoader)`")
+def test_a_loader_of_both_classes() -> None:
+    class Loader(td.DataLoader, torch.utils.data.DataLoader):
+        pass
+
+    loader = Loader([0, 1, 2, 3], 2, device="cpu", output="tuple")
+    assert isinstance(loader, torch.utils.data.DataLoader) and not isinstance(make([0]), torch.utils.data.DataLoader)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+
+
 @row("`DistributedSampler(dataset)`, `sampler.set_epoch(epoch)`")
 def test_ranks(folder: Path) -> None:
     with pytest.raises(TypeError, match="leave it out and write shuffle=True or False"):
