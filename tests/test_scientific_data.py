@@ -153,6 +153,28 @@ def test_a_forked_worker_inherits_a_handle() -> None:
     made.close()
 
 
+class Mapped(Dataset[Any]):
+    """Rows of a file of numbers, which torch maps into memory."""
+
+    def __init__(self, path: Any, shared: bool) -> None:
+        self.rows = torch.from_file(str(path), shared=shared, size=1 << 19).reshape(-1, 4)  # large enough to be shared
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index * 1000]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_tensor_over_a_file_reaches_workers(tmp_path: Any, shared: bool) -> None:
+    """torch says that it is shared, and has no descriptor of it."""
+    np.arange(1 << 19, dtype=np.float32).tofile(tmp_path / "rows")
+    made = loader(Mapped(tmp_path / "rows", shared), num_workers=1)
+    assert next(iter(made))[1].tolist() == [4000.0, 4001.0, 4002.0, 4003.0]
+    made.close()
+
+
 # Types of a script
 
 
