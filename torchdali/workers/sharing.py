@@ -188,7 +188,9 @@ def _reduce_shared(tensor: torch.Tensor) -> tuple[Callable[..., torch.Tensor], t
 
 
 def _open_file(name: str, size: int) -> torch.UntypedStorage:
-    return torch.UntypedStorage.from_file(name, True, size)
+    storage: Any = torch.UntypedStorage.from_file(name, True, size)
+    opened: torch.UntypedStorage = storage
+    return opened
 
 
 def _rebuild(
