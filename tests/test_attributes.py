@@ -64,6 +64,23 @@ def test_what_cannot_be_set_says_so(name: str) -> None:
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]
 
 
+def test_attributes_of_the_loaders_own() -> None:
+    """open_clip sets num_samples and num_batches on its loader."""
+    loader = td.DataLoader(Numbers(), 4, device="cpu")
+    for name, hint in {
+        "epoch": r"write loader.set_epoch\(epoch\)",
+        "step": r"write loader.seek\(epoch, step\)",
+        "bad_samples": "give your own attribute another name",
+        "device": "make another loader",
+    }.items():
+        with pytest.raises(ValueError, match=hint):
+            setattr(loader, name, 3)
+    assert loader.num_samples == len(loader.sampler) == 40
+    loader.num_samples, loader.num_batches = 80, 20  # type: ignore[attr-defined]
+    assert (loader.num_samples, loader.num_batches) == (80, 20)  # type: ignore[attr-defined]
+    assert (len(loader.sampler), len(loader), loader.state_dict()["num_samples"]) == (40, 10, 40)
+
+
 def test_loaders_that_repeat_their_batch_sampler_hear_of_persistent_workers() -> None:
     class InfiniteDataLoader(td.DataLoader):
         """YOLO's; timm's sets it in the same way."""

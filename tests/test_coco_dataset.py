@@ -131,6 +131,41 @@ def test_images_without_objects_may_be_left_out(root: Path) -> None:
     assert dataset.fingerprint() != coco(root).fingerprint()
 
 
+def test_what_evaluations_and_groups_of_like_shapes_ask_for(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset, theirs = coco(root, crowds=False), torchvisions(root)
+    assert dataset.coco.dataset == theirs.coco.dataset and dataset.coco is dataset.coco
+    assert not capsys.readouterr().out
+    assert [dataset.get_height_and_width(i) for i in range(N)] == [theirs[i][0].size[::-1] for i in range(N)]
+    document = json.loads((root / "instances.json").read_text())
+    del document["images"][0]["height"]
+    (root / "instances.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"do not say height and width of .*0\.png"):
+        coco(root, exif=False).get_height_and_width(N - 1)
+
+
+def test_crowds_may_be_left_out(root: Path) -> None:
+    """As ConvertCocoPolysToMask of torchvision's references does; an image of crowds alone stays, as there."""
+
+    def change(document: dict[str, Any]) -> None:
+        of_first = document["annotations"][0]["image_id"]
+        for k, entry in enumerate(document["annotations"]):
+            entry["iscrowd"] = int(entry["image_id"] == of_first or k % 3 == 0)
+
+    write(root, change)
+    theirs, every, dataset = torchvisions(root), coco(root), coco(root, crowds=False, masks=True, skip_empty=True)
+    assert len(dataset) == N - 2 and any(not len(dataset[i][1]["boxes"]) for i in range(N - 2))
+    assert sum(int(every[i][1]["iscrowd"].sum()) for i in range(N))
+    for i, number in enumerate(dataset.ids.tolist()):
+        kept = [entry for entry in theirs._load_target(number) if not entry["iscrowd"]]
+        target = dataset[i][1]
+        assert target["labels"].tolist() == [entry["category_id"] for entry in kept]
+        assert np.array_equal(target["boxes"], np.array([entry["bbox"] for entry in kept], np.float32).reshape(-1, 4))
+        assert len(target["masks"]) == len(kept) and not target["iscrowd"].any()
+    assert coco(root, crowds=False).fingerprint() != every.fingerprint()
+    with pytest.raises(TypeError, match="crowds must be True or False, got 'no'"):
+        coco(root, crowds="no")
+
+
 def test_fingerprint_goes_by_the_annotations(root: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(root, moved, ignore=shutil.ignore_patterns("moved"))

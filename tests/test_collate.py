@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 import torchdali as td
 from torchdali import transforms as T
+from torchdali.batch import Padded
 from torchdali.collate import Padding, collate_arrays
 from torchdali.errors import FieldTypeError, PadValueError
 
@@ -189,3 +192,59 @@ def test_index_and_path_alone(folder):
     dataset = td.ImageFolder(folder, fields=("path", "index"))
     (paths, index), *_ = td.DataLoader(dataset, 5, shuffle=True, device="cpu")
     assert [dataset.paths[i] for i in index.tolist()] == paths
+
+
+def test_a_kinds_pad_value_fills_its_field():
+    """After a number that the loader's dict names for the field, and before the loader's number for all."""
+    values = [np.full(n, n, np.float32) for n in (1, 3)]
+    counts = [np.full(n, n, np.int64) for n in (2, 3)]
+    masks = [np.ones((2, n), np.uint8) for n in (1, 2)]
+    of_kinds = {"x": td.kinds.Array(pad_value=-1), "mask": td.kinds.Mask(pad_value=255)}
+
+    class Own:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return {"x": values[index], "y": counts[index], "mask": masks[index]}
+
+    columns = {"x": values, "y": counts, "mask": masks}
+    told = td.InMemoryDataset(columns, kinds=of_kinds)
+    for dataset, more in ((told, {}), (Own(), {"kinds": of_kinds})):
+        for pad_value, x, y, mask in ((0, -1, 0, 255), (7, -1, 7, 255), ({"x": 3}, 3, 0, 255), ({"mask": 9}, -1, 0, 9)):
+            with td.DataLoader(dataset, 2, pad_value=pad_value, output="dict", device="cpu", **more) as loader:
+                batch = next(iter(loader))
+            assert batch["x"].tolist() == [[1, x, x], [3, 3, 3]]
+            assert batch["y"].tolist() == [[2, 2, y], [3, 3, 3]]
+            assert batch["mask"].tolist() == [[[1, mask]] * 2, [[1, 1]] * 2]
+    wrong = td.InMemoryDataset(columns, kinds=of_kinds | {"mask": td.kinds.Mask(pad_value=-100)})
+    with pytest.raises(PadValueError, match="pad_value of 'mask' must fit its dtype, uint8, got -100"):
+        next(iter(td.DataLoader(wrong, 2, device="cpu")))
+    to_int = T.ToDtype(None, masks=torch.int64)
+    assert next(iter(td.DataLoader(wrong, 2, transform=to_int, device="cpu")))[2].data[0, 0].tolist() == [1, -100]
+
+
+def test_padded_where_a_tensor_is_expected():
+    """As a training loop has it whose transform leaves images of several sizes."""
+    images = Padded(torch.zeros(2, 3, 4, 5), torch.tensor([[4, 5], [2, 3]]))
+    hint = (
+        r"is Padded\(data, sizes\), two tensors: write images.data, or .* Resize\(\(height, width\)\) .*output='list'"
+    )
+    with pytest.raises(TypeError, match=rf"conv2d takes a tensor: .*{hint}"):
+        torch.nn.Conv2d(3, 1, 1)(images)
+    for name in ("to", "shape", "size", "float"):
+        assert not hasattr(images, name)
+        with pytest.raises(AttributeError, match=rf"'Padded' object has no attribute '{name}': .*{hint}"):
+            getattr(images, name)
+    with pytest.raises(AttributeError, match=r"'Padded' object has no attribute 'other'$"):
+        images.other  # noqa: B018
+    for made in (
+        copy.deepcopy(images),
+        pickle.loads(pickle.dumps(images)),
+        torch.compile(backend="eager")(same)(images),
+    ):
+        assert type(made) is Padded and torch.equal(made.data, images.data) and torch.equal(made.sizes, images.sizes)
+
+
+def same(padded):
+    return Padded(padded.data + 0, padded.sizes + 0)

@@ -281,7 +281,6 @@ def labels_of(dataset, results):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_other_processes_read_too(images, method):
     dataset = LMDBDataset(images)
     expected = dataset.read(np.arange(22))["label"].tolist()
@@ -362,7 +361,6 @@ def refused(path) -> str:
 
 
 @pytest.mark.processes
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_where_lmdb_would_die_is_found(large):
     file = large / "data.mdb"
     good, died = file.read_bytes(), 0

@@ -244,7 +244,9 @@ def test_what_trainers_read(dataset):
     """research: Lightning, Accelerate, Ignite and DCP read these, on a class that is not torch's."""
     loader = td.DataLoader(dataset, 4, shuffle=True, device="cpu", transform=T.Resize((8, 8)))
     assert not isinstance(loader, torch.utils.data.DataLoader)
-    assert loader.num_workers == 0 and loader.prefetch_factor == 2 and loader.timeout == 120 and loader.in_order
+    # Without workers a torch loader takes no other prefetch_factor and timeout; the options hold what counts.
+    assert loader.num_workers == 0 and loader.prefetch_factor is None and loader.timeout == 0 and loader.in_order
+    assert loader.options.prefetch_factor == 2 and loader.options.timeout == 120
     assert len(loader.dataset) == len(loader.sampler) == 22 and loader.dataset.classes == ["class_0", "class_1"]
     assert loader.dataset[3][1] == dataset[3][1]
     loader.sampler.set_epoch(3)

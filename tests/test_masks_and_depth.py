@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torchvision import tv_tensors
+from torchvision.transforms import v2
 
 import torchdali as td
 from torchdali import pillow
@@ -229,3 +232,50 @@ def test_16_bits_arrive(tmp_path: Path) -> None:
     files[1].write_bytes(files[1].read_bytes()[:-200])
     with pytest.raises(td.BadSampleError, match=r"sample 1 \(.*b\.tif\)"):
         list(td.DataLoader(dataset, batch_size=3, device="cpu"))
+
+
+DTYPES = {tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}
+
+
+@pytest.mark.parametrize("engine", ["auto", "eager", "debug"])
+def test_masks_take_the_dtype_of_torchvisions_dict(engine: Any) -> None:
+    """As in torchvision's references for segmentation: the cross entropy takes int64, and no uint8."""
+    images = RNG.integers(0, 256, (3, 20, 35, 3), np.uint8)
+    masks = np.stack([IDS, IDS[::-1], IDS[:, ::-1]])
+    values = v2.ToDtype(DTYPES, scale=True), v2.Normalize((0.5,) * 3, (0.25,) * 3)
+    theirs = v2.Compose([v2.ToImage(), v2.Resize((12, 18)), *values])
+    dataset = td.InMemoryDataset(image=images, mask=masks, kinds={"mask": "mask"})
+    ours = T.Compose([T.Resize((12, 18)), T.ToDtype(DTYPES, scale=True), T.Normalize((0.5,) * 3, (0.25,) * 3)])
+    for transform in (ours, td.from_torchvision(theirs)):
+        pixels, ids = next(iter(td.DataLoader(dataset, 3, transform=transform, engine=engine, device="cpu")))
+        assert (pixels.dtype, ids.dtype) == (torch.float32, torch.int64)
+        for i in range(3):
+            image, mask = theirs(
+                tv_tensors.Image(torch.from_numpy(images[i]).permute(2, 0, 1)), tv_tensors.Mask(torch.tensor(masks[i]))
+            )
+            torch.testing.assert_close(pixels[i], torch.Tensor(image), rtol=0, atol=1e-6)
+            assert torch.equal(ids[i], mask.as_subclass(torch.Tensor))
+
+
+def test_the_dtype_of_masks_alone_and_in_views(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.png", tmp_path / "b.png"]
+    for i, path in enumerate(paths):
+        Image.fromarray(IDS[: 8 + i, :9]).save(path)
+    kinds = {"image": td.kinds.Image(), "mask": td.kinds.Mask(pad_value=-100)}
+    files = td.FileDataset({"image": paths, "mask": paths}, kinds=kinds)
+    images, ids = next(iter(td.DataLoader(files, 2, transform=T.ToDtype(None, masks=torch.int64), device="cpu")))
+    assert (images.data.dtype, ids.data.dtype) == (torch.uint8, torch.int64)
+    assert ids.data[0, 8].tolist() == [-100] * 9 and ids.data[1].tolist() == IDS[:9, :9].tolist()
+    views = T.Views([T.Compose([T.CenterCrop(4), T.ToDtype(torch.float16, masks=torch.bool)]), T.CenterCrop(4)])
+    _, (one, other) = next(iter(td.DataLoader(files, 2, transform=views, device="cpu")))
+    assert (one.dtype, other.dtype) == (torch.bool, torch.uint8) and torch.equal(one, other > 0)
+
+
+def test_wrong_dtypes_of_masks() -> None:
+    assert T.ToDtype({torch.Tensor: torch.float32, "others": None}, True) == T.ToDtype(torch.float32, True)
+    with pytest.raises(ValueError, match="dtype has no entry for images: add 'others': None"):
+        T.ToDtype({tv_tensors.Mask: torch.int64})
+    with pytest.raises(ValueError, match=r"masks must be a dtype of integers, bools or floats, got torch.complex64"):
+        T.ToDtype(torch.float32, masks=torch.complex64)
+    with pytest.raises(ValueError, match=r"dtype must be torch.uint8, float16, float32 or float64, got torch.int64"):
+        T.ToDtype({tv_tensors.Image: torch.int64})

@@ -21,7 +21,10 @@ PACKAGE = ROOT / "torchdali"
 
 # A module imports only from its own group and from groups above it.
 GROUPS = {
-    "values": "errors checks waits summary progress kinds ragged containers batch columns fields fingerprint signature",
+    "values": (
+        "errors elsewhere checks waits summary progress kinds ragged containers batch columns fields fingerprint "
+        "signature"
+    ),
     "randomness": "rand permutation seeding generators held_state",
     "placement": "cgroup distributed agreement storage paths",
     "order": "state order batches ids torch_samplers ahead drawn",

@@ -328,6 +328,25 @@ def test_closures_and_another_pickler():
 
 
 @pytest.mark.processes
+def test_a_datasets_code_that_names_modules_of_torchs_own_types():
+    """cloudpickle takes torch.classes along with a function that says `torch` and `.classes`, and can't pickle it."""
+
+    class Named:
+        classes = ("a", "b")
+        config = torch.backends.cudnn
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            assert self.config is torch.backends.cudnn and torch.ops.aten
+            return torch.tensor(len(self.classes) * index)
+
+    with loader(Named(), 1, batch_size=4, shuffle=False, worker_init_fn=None) as one:
+        assert next(iter(one)).tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.processes
 def test_persistent_and_early_workers():
     one = loader(num_workers=2, persistent_workers=True)
     one.start_workers()

@@ -717,6 +717,16 @@ def test_a_sampler_that_shards_itself_is_refused_with_what_to_write(make, name, 
         DataLoader(data, 2, device="cpu", sampler=make(data))
 
 
+@pytest.mark.parametrize("word", ["world_size", "_world_size"])
+def test_shares_by_other_words_are_refused_too(word):
+    """mmengine's samplers have `world_size`, detectron2's and YOLOX's `_world_size`."""
+    sampler = Wrapper(range(12))
+    setattr(sampler, word, 2)
+    del sampler.num_replicas
+    with pytest.raises(TypeError, match=rf"Wrapper gives one rank's of 2 \({word}\), .* write its plain sampler"):
+        DataLoader(InMemoryDataset(number=range(12)), 2, device="cpu", sampler=sampler)
+
+
 def test_a_sampler_for_one_process_is_drawn_as_any_other():
     data = InMemoryDataset(number=range(12))
     for sampler in (RASampler(data, 1, 0), Wrapper(OrderedDistributedSampler(data, 1, 0))):

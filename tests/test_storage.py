@@ -197,7 +197,6 @@ def _child(file, offset, queue):
 
 
 @pytest.mark.processes
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
 def test_after_a_fork(place):
     address, options, write = place
     write("a.bin", CONTENT.tobytes())

@@ -196,3 +196,103 @@ def test_rotated_boxes_move_as_their_corners() -> None:
     expected = expected - (expected.mean(0) - made.mean(0))  # the crop's place
     # A flip begins at another corner.
     np.testing.assert_allclose(sorted(made.tolist()), sorted(expected.tolist()), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        (T, "ToTensor", r"leave it out, or write torchdali.transforms.ToDtype\(torch.float32, scale=True\)"),
+        (T, "Scale", r"write Resize\(size\)"),
+        (T, "InterpolationMode", 'write interpolation="bicubic", or torchvision.transforms.InterpolationMode'),
+        (T, "SetClampingMode", r"write PerSample\(torchvision.transforms.v2.SetClampingMode\(...\)\)"),
+        (T, "Nothing", "^module 'torchdali.transforms' has no attribute 'Nothing'$"),
+        (td, "random_split", "write torch.utils.data.random_split, which goes with torchdali's DataLoader"),
+        (td, "CIFAR10", "write torchvision.datasets.CIFAR10, which goes with torchdali's DataLoader"),
+        (td, "DistributedSampler", "write shuffle=True or False at the loader"),
+        (td, "RandomCrop", "write torchdali.transforms.RandomCrop"),
+        (td, "ToTensor", "which Normalize does not need"),
+        (td.datasets, "CIFAR10", "write torchvision.datasets.CIFAR10"),
+        (td.datasets, "Nothing", "^module 'torchdali.datasets' has no attribute 'Nothing'$"),
+    ],
+)
+def test_names_of_torch_and_torchvision(module: Any, name: str, hint: str) -> None:
+    """A script that has only its imports changed."""
+    assert not hasattr(module, name)
+    with pytest.raises(AttributeError, match=hint):
+        getattr(module, name)
+
+
+def test_presets_are_there_without_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(T, "presets", raising=False)
+    assert T.presets.detection_train
+
+
+def test_arguments_of_torchvisions_datasets(folder: Path) -> None:
+    at_loader = r"takes no transforms?: write DataLoader\(dataset, ..., transform=...\)"
+    for transform in (T.Resize(8), T.Compose([T.Resize(8)]), v1.Compose([v1.Resize(8)]), v2.ToImage()):
+        with pytest.raises(TypeError, match="ImageFolder " + at_loader):
+            td.ImageFolder(folder, transform)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="FileDataset " + at_loader):
+            td.FileDataset([__file__], [1], transform=transform)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="InMemoryDataset " + at_loader):
+            td.InMemoryDataset(label=[1], transform=transform)
+    with pytest.raises(TypeError, match="CocoDataset " + at_loader):
+        td.CocoDataset(folder, "a.json", transforms=None)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="File " + at_loader):
+        readers.File(file_root=folder, transform=T.Resize(8))
+    with pytest.raises(TypeError, match=r"CocoDataset takes no annFile: write annotations=..."):
+        td.CocoDataset(root=folder, annFile="a.json")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"takes no target_transform: write DataLoader\(.*batch_transform=f"):
+        td.ImageFolder(folder, target_transform=str)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="ImageFolder takes no loader: leave it out"):
+        td.ImageFolder(folder, loader=open)  # type: ignore[call-arg]
+
+
+def test_arguments_of_a_users_own_dataset(folder: Path) -> None:
+    """It may take what it likes, and so may columns."""
+
+    class Own(td.ImageFolder):
+        def __init__(self, root: Path, transform: Any, loader: str = "") -> None:
+            super().__init__(root)
+            self.transform = transform
+
+    step = T.Resize(8)
+    assert Own(folder, step).transform is Own(folder, transform=step, loader="a").transform is step
+    assert td.InMemoryDataset(transform=[1, 2], loader=[3, 4]).fields == ("transform", "loader")
+
+
+def test_transforms_that_are_called() -> None:
+    """As in a dataset of the user's, whose script has only its imports changed."""
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    for step in (T.Resize(4), T.Compose([T.Resize(4)]), T.Views([T.Resize(4)]), T.MelSpectrogram(16000)):
+        name = type(step).__name__
+        with pytest.raises(
+            TypeError, match=rf"{name} acts on whole batches .* write DataLoader\(dataset, ..., transform"
+        ):
+            step(image)
+        with pytest.raises(TypeError, match="batch_transform must be a function of a batch, got"):
+            td.DataLoader(td.InMemoryDataset(label=[1]), batch_transform=step, device="cpu")
+        with pytest.raises(TypeError, match="PerSample takes a function of a sample, got"):
+            T.PerSample(step)
+
+
+def test_functions_of_one_image_as_transforms() -> None:
+    """As MoCo's TwoCropsTransform."""
+
+    class TwoCropsTransform:
+        def __call__(self, x):  # type: ignore[no-untyped-def]
+            return [x, x]
+
+    dataset = td.InMemoryDataset(label=[1])
+    with pytest.raises(TypeError, match=r"\(x\): write PerSample\(TwoCropsTransform\) .* and Views\(\[transform, "):
+        td.DataLoader(dataset, transform=TwoCropsTransform(), device="cpu")
+    with pytest.raises(TypeError, match=r"single tensors; write .*, or torchdali.from_torchvision\(...\)"):
+        td.DataLoader(dataset, transform=v1.Compose([v1.Resize(8)]), device="cpu")
+
+
+def test_set_epoch_of_an_order() -> None:
+    """Scripts call it on DistributedSampler and its kin."""
+    sampler = td.RepeatedAugmentationSampler(8)
+    assert not hasattr(sampler, "set_epoch")
+    with pytest.raises(AttributeError, match=r"a loader counts epochs, write loader.set_epoch\(epoch\)"):
+        sampler.set_epoch(1)  # type: ignore[attr-defined]

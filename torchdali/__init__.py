@@ -149,7 +149,9 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise  # a package that the module needs
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+            from .elsewhere import instead, no_attribute
+
+            raise no_attribute(__name__, name, instead(name)) from None
     globals()[name] = value
     return value
 

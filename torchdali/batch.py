@@ -157,6 +157,27 @@ class Padded(NamedTuple):
         return mask
 
 
+_PADDED = (
+    "a batch of samples of several sizes is Padded(data, sizes), two tensors: write images.data, or for images of one "
+    "size put Resize((height, width)) or a crop into transform=, or write output='list'"
+)
+
+
+def _no_attribute(padded: Padded, name: str) -> Any:
+    hint = f": {_PADDED}" if hasattr(torch.Tensor, name) and not name.startswith("_") else ""
+    raise AttributeError(f"{type(padded).__name__!r} object has no attribute {name!r}{hint}")
+
+
+def _no_operand(_: type[Padded], function: Any, *__: Any) -> Any:
+    """Refuse what torch's functions and modules would call an invalid combination of arguments."""
+    raise TypeError(f"{getattr(function, '__name__', function)} takes a tensor: {_PADDED}")
+
+
+# Not in the class, where type checkers would take any attribute for known.
+Padded.__getattr__ = _no_attribute  # type: ignore[attr-defined]
+Padded.__torch_function__ = classmethod(_no_operand)  # type: ignore[attr-defined]
+
+
 class BadSample(NamedTuple):
     """A sample that failed, and its substitute, if it has one: an entry of `DataLoader.bad_samples`."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .elsewhere import Uncalled
 from .errors import let_through
 from .generators import HeldGenerators
 from .rand import BatchRand
@@ -33,7 +34,7 @@ class BatchFunction:
     def __init__(self, word: str, function: Callable[..., Any], alone: bool = False) -> None:
         if isinstance(function, type) and any("__call__" in vars(cls) for cls in function.__mro__):
             raise TypeError(f"{word} must be an object, got the class: write {word}={function.__name__}(...)")
-        if not callable(function):
+        if not callable(function) or isinstance(function, Uncalled):
             raise TypeError(f"{word} must be a function of a batch, got {function!r:.80}")
         self.word, self.function, self._alone = word, function, alone
         self.held = HeldGenerators(function)

@@ -10,9 +10,23 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .errors import let_through
+
 T = TypeVar("T")
 
 INT32 = range(-(2**31), 2**31)  # labels that DALI reads unchanged
+
+
+def has_length(value: Any) -> bool:
+    """Whether a dataset or sampler tells its length; one whose `__len__` raises does not."""
+    if not hasattr(value, "__len__"):
+        return False
+    try:
+        len(value)
+    except Exception as error:
+        let_through(error)
+        return False
+    return True
 
 
 def flag(name: str, value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Padding:
         value: the number that fills each sample up to the batch's extent; or a dict of numbers by field, or by the last
             part of its name, 0 elsewhere.
         multiple: extents are rounded up to a multiple of it.
+        of_kinds: numbers by field that the fields' kinds say; a dict's number for the field comes before them.
 
     Raises:
         TypeError: `value` is no number, and no dict of numbers.
@@ -34,6 +36,7 @@ class Padding:
 
     value: float | Mapping[str, float] = 0
     multiple: int = 1
+    of_kinds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         by_field = isinstance(self.value, Mapping)
@@ -60,9 +63,11 @@ class Padding:
         Raises:
             PadValueError: the field's dtype can't hold it.
         """
-        by_field = self.value if isinstance(self.value, Mapping) else {}
+        by_field = dict(self.value) if isinstance(self.value, Mapping) else {}
         named = next((name for name in (field, last_part(field)) if name in by_field), None)
-        value = self.value if not isinstance(self.value, Mapping) else 0 if named is None else self.value[named]
+        if named is None and field in self.of_kinds:
+            named, by_field = field, dict(self.of_kinds)
+        value = by_field[named] if named is not None else 0 if isinstance(self.value, Mapping) else self.value
         if value and not _holds(dtype, value):
             name = str(dtype).removeprefix("torch.")
             if named is not None:
@@ -181,19 +186,17 @@ def collate_objects(field: str, values: Any, device: torch.device) -> Any:
     """
     made = values
     own = bool(values) and all(is_of_own_type(value) for value in values)
-    for cls, function in default_collate_fn_map.items():
-        if function.__module__ != default_collate.__module__ and values and isinstance(values[0], cls):
-            try:
-                made = function(list(values), collate_fn_map=default_collate_fn_map)
-            except RuntimeError as error:  # such as MONAI's, which stacks too
-                if own:
-                    _check_shapes(field, values, error)
-                raise
-            break
-    else:
-        if own:
-            _check_shapes(field, values)
-            made = torch.stack(list(values))
+    function = own_collate(values[0]) if values else None
+    if function is not None:
+        try:
+            made = function(list(values), collate_fn_map=default_collate_fn_map)
+        except RuntimeError as error:  # such as MONAI's, which stacks too
+            if own:
+                _check_shapes(field, values, error)
+            raise
+    elif own:
+        _check_shapes(field, values)
+        made = torch.stack(list(values))
     return made if made is values or device.type == "cpu" else Collated(made, len(values)).to(device).value
 
 
@@ -205,6 +208,17 @@ def _check_shapes(field: str, values: Sequence[torch.Tensor], cause: Exception |
             f"{shapes[0]} and {shapes[1]}: write kinds={{{field!r}: 'array'}} for plain ones that are padded, "
             "or collate_fn="
         ) from cause
+
+
+def own_collate(value: Any) -> Callable[..., Any] | None:
+    """Give the function that a user or a library registered in `default_collate_fn_map` for values of this type.
+
+    tensordict does it for TensorDict, which is a mapping, too.  None: there is none.
+    """
+    for cls, function in default_collate_fn_map.items():
+        if function.__module__ != default_collate.__module__ and isinstance(value, cls):
+            return function
+    return None
 
 
 def is_of_own_type(value: Any) -> bool:

@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from .batch import Column, Held
-from .kinds import AnyKind, Boxes, Kind, Points, tell
+from .kinds import AnyKind, Boxes, Image, Kind, Points, tell
 from .signature import NUMERIC, check_arrays, is_number
+
+_MOST_CHANNELS = 4  # of an array that is surely [H, W, C]
 
 
 def columns_of(table: Any) -> dict[str, Any] | None:
@@ -56,8 +58,33 @@ def as_column(name: str, values: Any) -> tuple[Column, Held]:
     return column, "object"
 
 
-def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[Column, Kind]:
+def as_rows(array: NDArray[Any], kind: Image, tensor: bool) -> NDArray[Any]:
+    """Give images whose kind the user tells as rows of pixels: a view [..., H, W, C] of one image, or of several.
+
+    Args:
+        array: [H, W], [H, W, C] or [C, H, W]; or several of them.
+        kind: its `layout` says where channels are.
+        tensor: they were tensors, which are [C, H, W] unless the kind says otherwise.
+
+    Raises:
+        ValueError: they look like [C, H, W], and the kind does not say it.
+    """
+    first = tensor if kind.layout is None else kind.layout == "CHW"
+    if kind.layout is None and not tensor and array.shape[-3] in (1, 3) and array.shape[-1] > _MOST_CHANNELS:
+        shape = list(array.shape[-3:])
+        raise ValueError(f"an array of an image is [H, W, C], got {shape}: write kinds.Image(layout='CHW')")
+    return np.moveaxis(array, -3, -1) if first else array
+
+
+def told_column(name: str, column: Column, held: Held, told: AnyKind, tensors: bool = False) -> tuple[Column, Kind]:
     """Give a column of a kind that the user tells, and that kind.
+
+    Args:
+        name: the column's name, for messages.
+        column: its values.
+        held: how it holds them.
+        told: the kind.
+        tensors: they were tensors, so images are [C, H, W].
 
     Raises:
         ValueError: its values can't be of this kind.
@@ -66,6 +93,8 @@ def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[C
     kind = tell(told, held)
     if kind.held == held or (held in ("image", "encoded") and kind.held == "array"):
         return column, kind
+    if held == "array" and isinstance(kind, Image) and np.ndim(column[0]) in (2, 3) and column[0].dtype.kind in "uif":
+        return pictures(column, kind, tensors), kind
     if held == "encoded" and kind.held == "object":
         return [value.tobytes() for value in column], kind
     if held == "object" and kind.held == "array" and all(isinstance(value, (list, tuple)) for value in column):
@@ -78,6 +107,22 @@ def told_column(name: str, column: Column, held: Held, told: AnyKind) -> tuple[C
     raise ValueError(
         f"kinds must fit the values, got {str(kind)!r} for {name!r}, which holds {type(column[0]).__name__}"
     )
+
+
+def pictures(column: Column, kind: Image, tensors: bool = False) -> Column:
+    """Give images whose kind the user tells as [H, W, C] each.
+
+    Args:
+        column: [H, W] of grey ones, [H, W, C] or [C, H, W].
+        kind, tensors: see `as_rows`.
+
+    Raises:
+        ValueError: they look like [C, H, W], and the kind does not say it.
+    """
+    if isinstance(column, np.ndarray):
+        return np.ascontiguousarray(column[..., None] if column.ndim == 3 else as_rows(column, kind, tensors))
+    grey = np.ndim(column[0]) == 2
+    return [np.ascontiguousarray(row[..., None] if grey else as_rows(row, kind, tensors)) for row in column]
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:

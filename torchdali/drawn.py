@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from torch.utils.data import BatchSampler
 from . import ids
 from .ahead import DrawnAhead
 from .batches import BatchEpoch
+from .checks import has_length
 from .distributed import Shard
 from .generators import HeldGenerators
 from .held_state import HeldState
@@ -21,6 +23,8 @@ from .rand import Key, derive
 from .seeding import preserved
 from .state import Position
 from .torch_samplers import check_unsharded, own_generators, seed_draw, tell_epoch
+
+_BEYOND = 1000  # indices beyond twice a sampler's length, after which it is taken to have no end
 
 
 class Batches(NamedTuple):
@@ -47,7 +51,9 @@ def drawn_order(sampler: Any, taken: Taken) -> Order:
     if not hasattr(inner, "__iter__") or isinstance(inner, Iterator):
         what = "batch_sampler must be an iterable of lists" if batches else "sampler must be an iterable"
         raise TypeError(f"{what} of indices that can be iterated for each epoch, got {type(inner).__name__}")
-    if not hasattr(inner, "__len__"):
+    with preserved():  # some draw an epoch to count it
+        sized = has_length(inner)
+    if not sized:  # nor has PyG's DynamicBatchSampler, though it has a method for it
         return DrawnAhead(inner, taken, batches)
     return (DrawnBatches if batches else Drawn)(inner, taken)
 
@@ -136,12 +142,20 @@ class Drawn(Order):
         with preserved(*own), self._held.preserved():
             self._held.seed(derive(seed, Key.DRAWN, at.key))
             seed_draw(seed, at, own)
-            drawn = list(self.sampler)
+            size = len(self.sampler)
+            most = 2 * size + _BEYOND
+            drawn = list(itertools.islice(self.sampler, most))
         self._state.note()
-        if len(drawn) != len(self.sampler):
+        if len(drawn) != size:
             name = type(self.sampler).__name__
+            if len(drawn) == most:  # as InfiniteSampler of mmengine and YOLOX
+                raise ValueError(
+                    f"{name} says len {size} and yielded {most} {self._items} without an end: leave it out and write "
+                    "shuffle=True or False, since each iter(loader) begins a new epoch; or leave out its __len__, and "
+                    "the loader has no end"
+                )
             raise ValueError(
-                f"{name} says len {len(self.sampler)} and yielded {len(drawn)} {self._items}: return their number from "
+                f"{name} says len {size} and yielded {len(drawn)} {self._items}: return their number from "
                 "__len__, or leave it out"
             )
         return self._split(drawn)

@@ -42,7 +42,7 @@ class Kind:
     Args:
         encoded: the values are bytes of files, which the loader decodes.
         ragged: samples differ in shape, so the field leaves as `Padded`; None: the source and the transform say it.
-        pad_value: fills up a ragged field; None: the loader's `pad_value`.
+        pad_value: fills up a ragged field, unless the loader's `pad_value` names the field; None: the loader's.
         group: the name of a list of objects; the fields of a group have one row per object, and are filtered together.
         scene: fields of one scene show the same place: they have one size and move together.
     """
@@ -83,13 +83,14 @@ class Image(Kind):
 
     Args:
         layout: of the values: "CHW" or "HWC"; None: tensors are CHW, and arrays HWC.
-        mode: of files and Pillow's images: "RGB", "L", or "unchanged", which keeps 16 bits, grey and alpha.
+        mode: of files and Pillow's images: "RGB", "L", or "unchanged", which keeps 16 bits, grey and alpha.  None:
+            "RGB", but Pillow's images stay grey where the first sample's is.
         exif: turn files upright by their EXIF orientation; None: yes, but a file that has one beside annotations is a
             bad sample, since annotations count the file's own rows and columns.
     """
 
     layout: Literal["CHW", "HWC"] | None = None
-    mode: Literal["RGB", "L", "unchanged"] = "RGB"
+    mode: Literal["RGB", "L", "unchanged"] | None = None
     exif: bool | None = None
 
     holds: ClassVar[Held] = "image"
@@ -99,7 +100,7 @@ class Image(Kind):
 
     def __post_init__(self) -> None:
         _one_of("layout", self.layout, (None, "CHW", "HWC"))
-        _one_of("mode", self.mode, ("RGB", "L", "unchanged"))
+        _one_of("mode", self.mode, (None, "RGB", "L", "unchanged"))
 
     @property
     def word(self) -> str:

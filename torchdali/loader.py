@@ -10,6 +10,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import RandomSampler, default_convert
 
 from . import distributed
 from .attribute import Attribute, fixed
@@ -32,7 +33,15 @@ from .summary import Summary, how_many, never_raises, shown
 from .trainers.asking import trainer_asks
 from .trainers.fabric import SharedEpochSampler, TakenByFabric, fabric_asks
 from .trainers.overfitting import overfitting_trainer
-from .trainers.views import BatchTokens, EpochSampler, SequentialEpochSampler, TokenDataset, only
+from .trainers.together import Together
+from .trainers.views import (
+    BatchTokens,
+    EpochSampler,
+    SequentialEpochSampler,
+    ShuffledEpochSampler,
+    TokenDataset,
+    only,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -129,11 +138,13 @@ class DataLoader(TakenByFabric):
 
     # Every option is an attribute; trainers would build torch's own workers around ours.
     seed, drop_last, pad_last, shuffle = Attribute(), Attribute(), Attribute(), Attribute()
-    num_workers, prefetch_factor, timeout, pin_memory = Attribute(0), Attribute(None), Attribute(0), Attribute(False)
+    num_workers, pin_memory = Attribute(0), Attribute(False)
+    prefetch_factor, timeout = Attribute(None, without_workers=None), Attribute(0, without_workers=0)
     persistent_workers, worker_init_fn, multiprocessing_context = Attribute(False), Attribute(None), Attribute(None)
     generator, pin_memory_device, in_order, output = Attribute(), Attribute(), Attribute(), Attribute()
-    collate_fn = staticmethod(only)
+    _num_samples: int | None = None
     _is_accelerate_prepared = use_stateful_dataloader = True
+    _iterator = None  # torch's loader keeps one there with persistent workers, and Composer looks for it
 
     def __init__(
         self,
@@ -235,7 +246,10 @@ class DataLoader(TakenByFabric):
         self.for_fabric(dataset=dataset, batch_size=self.batch_size, num_workers=num_workers, drop_last=drop_last)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("dataset", "batch_size", "sampler", "batch_sampler", "collate_fn"):
+        if name == "collate_fn" and value is not None and value == self.options.collate_fn:
+            return  # sentence-transformers sets its own, which the loader has
+        known = getattr(type(self), name, None)
+        if isinstance(known, property) and (known.fset is None or name == "batch_sampler"):
             raise fixed(name)
         super().__setattr__(name, value)
 
@@ -261,7 +275,10 @@ class DataLoader(TakenByFabric):
             return SharedEpochSampler(self)
         if (trainer := overfitting_trainer()) is not None:
             self._place.ordering.overfit(trainer)
-        return (SequentialEpochSampler if self._place.order.in_order else EpochSampler)(self)
+        order = self._place.order
+        if type(order) is Shuffled or isinstance(self.given_sampler, RandomSampler):
+            return ShuffledEpochSampler(self)
+        return (SequentialEpochSampler if order.in_order else EpochSampler)(self)
 
     @property
     def batch_sampler(self) -> BatchTokens:
@@ -269,11 +286,26 @@ class DataLoader(TakenByFabric):
 
         It can't be changed, as timm's and YOLO's loaders do it to keep their workers: `persistent_workers` keeps them.
         """
-        return BatchTokens(self)
+        return BatchTokens(self, moves=trainer_asks())
 
     @batch_sampler.setter
     def batch_sampler(self, value: Any) -> None:
         raise fixed("batch_sampler")  # by object.__setattr__
+
+    @property
+    def collate_fn(self) -> Callable[[list[Any]], Any]:
+        """The function that makes a batch of samples of the dataset, for code that builds another loader.
+
+        It is the given one, or puts samples together as this loader does, on the CPU.  It can't be changed.  Where the
+        loader has a `transform` or a `batch_transform`, which batches made elsewhere would lack, it raises TypeError.
+        """
+        if trainer_asks():
+            return only
+        given = self.options.collate_fn
+        if self.options.batch_size is None:
+            return given or default_convert
+        together = Together.of(DataLoader, self.options, self.source, self.transform, self.batch_transform)
+        return together if given is None or together.refusal else given
 
     @property
     def given_sampler(self) -> Any:
@@ -308,17 +340,26 @@ class DataLoader(TakenByFabric):
 
     # Epochs
 
-    def epoch_order(self) -> Epoch:
-        """Give the order of the epoch in progress."""
-        return self._place.epoch()
+    def epoch_order(self, later: int = 0) -> Epoch:
+        """Give the order of the epoch in progress, or of one that comes some epochs later."""
+        return self._place.epoch(later)
 
-    def steps(self) -> Iterator[Step]:
-        """The steps of this rank in the epoch in progress, from its start."""
-        return self._place.steps()
+    def steps(self, later: int = 0) -> Iterator[Step]:
+        """The steps of this rank in the epoch in progress, or in one some epochs later, from its start."""
+        return self._place.steps(later)
 
     @property
     def num_samples(self) -> int:
-        """Samples of an epoch, over all ranks."""
+        """Samples of an epoch, over all ranks; it may be set, as open_clip does, and changes nothing then."""
+        return self.order_length if self._num_samples is None else self._num_samples
+
+    @num_samples.setter
+    def num_samples(self, number: int) -> None:
+        self._num_samples = number
+
+    @property
+    def order_length(self) -> int:
+        """Samples of an epoch, over all ranks, whatever `num_samples` was set to."""
         return self._place.num_samples
 
     def __len__(self) -> int:

@@ -219,7 +219,11 @@ class Options:
     def _check_collating(self) -> None:
         if self.batch_size is None and (self.drop_last or self.pad_last):
             raise ValueError("batch_size=None takes batches as they are: leave drop_last and pad_last out")
-        if self.collate_fn in (default_collate, default_convert if self.batch_size is None else default_collate):
+        own = getattr(self.collate_fn, "loaders_own", False)  # another loader's, which does the same
+        if own or self.collate_fn in (
+            default_collate,
+            default_convert if self.batch_size is None else default_collate,
+        ):
             self._set("collate_fn", None)  # the loader's own way
         if self.collate_fn is not None and not callable(self.collate_fn):
             raise TypeError(f"collate_fn must be a function of a list of samples, got {self.collate_fn!r:.80}")

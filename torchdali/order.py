@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -279,6 +279,13 @@ class Order:
     def __len__(self) -> int:
         """Count the samples of an epoch, over all ranks."""
         return self.dataset_size
+
+    if not TYPE_CHECKING:  # a subclass may have a method of this name
+
+        @property
+        def set_epoch(self) -> Any:
+            name = type(self).__name__
+            raise AttributeError(f"{name} has no set_epoch: a loader counts epochs, write loader.set_epoch(epoch)")
 
     @never_raises
     def __repr__(self) -> str:

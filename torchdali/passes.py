@@ -139,7 +139,7 @@ class Passes:
                 raise ValueError(
                     f"engine='pipeline' cannot run this transform: {plan.why_not_traced}; write engine='auto'"
                 )
-            plan.check_padding(options.padding, source.dtype)
+            plan.check_padding(plan.padding(options.padding), source.dtype)
             self._plan = plan
         return self._plan
 
@@ -182,7 +182,8 @@ class Passes:
 
     def begin(self, at: Position | None = None) -> OpenPass:
         """Start a pass, perhaps at a place; the ranks of a process group compare where they stand."""
-        check_process()
+        if self._options.prefetch or not self._source.inline:
+            check_process()  # without threads, and of Python's own samples, DALI may not be needed, and looks by itself
         # A sample of Python code may have to be made first.  Workers have a limit of their own, and where they are
         # forked no thread should be beside them.
         if self._source.described or self._options.num_workers:
@@ -243,7 +244,7 @@ class Passes:
             plan=plan,
             engine=engine,
             prefetch=0 if place.order.ahead else options.prefetch,
-            padding=options.padding,
+            padding=plan.padding(options.padding),
             memory_format=options.memory_format,
             policy=options.on_bad_sample,
             max_pixels=options.max_pixels,

@@ -75,16 +75,20 @@ class Place:
 
     # Where it stands
 
-    def epoch(self) -> Epoch:
-        """Give the order of the epoch in progress."""
-        return self.order.epoch(self._options.seed, self.progress.current)
+    def epoch(self, later: int = 0) -> Epoch:
+        """Give the order of the epoch in progress, or of one that comes some epochs later."""
+        return self.order.epoch(self._options.seed, self._later(later))
 
-    def steps(self) -> Iterator[Step]:
-        """Give the steps of this rank in the epoch in progress, from its start."""
+    def steps(self, later: int = 0) -> Iterator[Step]:
+        """Give the steps of this rank in the epoch in progress, or in one some epochs later, from its start."""
         if self.sized and not self.num_samples:
             return iter(())
-        start = self.progress.current._replace(samples_seen=0, snapshot=None)
+        start = self._later(later)._replace(samples_seen=0, snapshot=None)
         return self.order.epoch(self._options.seed, start).steps(start, self.batching(self.shard()))
+
+    def _later(self, epochs: int) -> Position:
+        now = self.progress.current
+        return Position(now.epoch + epochs) if epochs else now
 
     @property
     def step(self) -> int:

@@ -127,7 +127,7 @@ class Form(NamedTuple):
 
 
 _REMEDIES: dict[Held, str] = {
-    "image": "convert all images to one mode, such as RGB",
+    "image": "convert all images to one mode, such as RGB, or write kinds.Image(mode='RGB') for Pillow's",
     "array": "give all samples one dtype and number of dimensions",
     "number": "give a number for every sample",
     "encoded": "give the file's bytes for every sample",

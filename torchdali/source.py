@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from .batch import BadSample, Columns, join
 from .checks import resolve
 from .distributed import Shard
 from .drawn import drawn_order
+from .elsewhere import check_dataset_arguments
 from .errors import StateMismatchError, leave_frame, let_through
 from .ids import Taken
 from .kinds import AnyKind, Doubt, Kind, tell
@@ -187,6 +188,11 @@ class Source:
     pids: Sequence[int] = ()
     state_keys: tuple[str, ...] = ()
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if args or kwargs:
+            check_dataset_arguments(cls, args, kwargs)
+        return super().__new__(cls)
+
     def __len__(self) -> int:
         raise TypeError(f"{type(self).__name__} has no length")
 
@@ -234,6 +240,11 @@ class Source:
     def known_kinds(self) -> dict[str, Kind] | None:
         """The kinds of the fields, where they are known without reading."""
         return self.kinds if self.described else None
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        """The names of a sample's parts, where they are known without reading and a sample does not show them."""
+        return self.fields if self.described else None
 
     @property
     def where(self) -> str:

@@ -13,6 +13,7 @@ from .seeding import set_seeds
 from .state import Position
 
 _DEEPEST = 8  # samplers around samplers
+_RANKS = ("num_replicas", "world_size", "_world_size")  # torch's and most; mmengine's; detectron2's and YOLOX's
 _REPEATS = ("repetitions", "num_repeats", "repeats")  # in torchvision's references, timm, and others
 
 
@@ -43,7 +44,8 @@ def check_unsharded(sampler: Any, word: str) -> None:
     """
     part, seen = sampler, 0
     while part is not None and seen < _DEEPEST:
-        replicas = getattr(part, "num_replicas", None)
+        word_of = next((name for name in _RANKS if isinstance(getattr(part, name, None), int)), "num_replicas")
+        replicas = getattr(part, word_of, None)
         if isinstance(part, DistributedSampler) and part.num_replicas > 1:
             raise TypeError(
                 f"{word} must give the order of the whole dataset, and DistributedSampler gives one rank's: leave it "
@@ -60,6 +62,6 @@ def check_unsharded(sampler: Any, word: str) -> None:
                 instead = "the plain sampler, or leave it out and write shuffle=True or False"
             raise TypeError(
                 f"{word} must give the order of the whole dataset, and {type(part).__name__} gives one rank's of "
-                f"{replicas} (num_replicas), in which every rank would take its slice once more: write {instead}"
+                f"{replicas} ({word_of}), in which every rank would take its slice once more: write {instead}"
             )
         part, seen = getattr(part, "sampler", None) or getattr(part, "batch_sampler", None), seen + 1

@@ -1,5 +1,8 @@
 """Map-style datasets: samples are read by index, so that any order can be resumed anywhere."""
 
+from typing import TYPE_CHECKING, Any
+
+from .. import elsewhere as _elsewhere
 from .base import MapDataset
 from .clips import VideoClips
 from .coco import CocoDataset
@@ -36,3 +39,8 @@ __all__ = [
     "Zip",
     "as_columns",
 ]
+
+if not TYPE_CHECKING:  # which would take any name for known
+
+    def __getattr__(name: str) -> Any:
+        raise _elsewhere.no_attribute(__name__, name, _elsewhere.instead(name))

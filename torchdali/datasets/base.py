@@ -166,6 +166,10 @@ class MapDataset(Source, Dataset[tuple[Any, ...]]):
         self._seen = {**self.kinds, **kinds}
 
     @property
+    def named(self) -> tuple[str, ...] | None:
+        return None if self.nested else self.fields
+
+    @property
     def where(self) -> str:
         root = getattr(self, "root", None)
         if root is None and self.paths:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch import Columns
-from ..checks import nearest_path, one_of, resolve
+from ..checks import flag, nearest_path, one_of, resolve
 from ..fingerprint import digest
 from ..formats.coco import Annotations
 from ..formats.files import as_root, read_file
@@ -36,7 +38,8 @@ class CocoDataset(MapDataset):
         image_id  one number
         masks     with `masks`: polygons or run lengths, which leave the loader as uint8 [K, H, W]
 
-    An image without objects has m = 0.  All annotations stay, also crowds and boxes without an inside.
+    An image without objects has m = 0.  All annotations stay, also boxes without an inside, and crowds unless they are
+    left out.
 
     Args:
         root: the folder of the images.
@@ -46,6 +49,8 @@ class CocoDataset(MapDataset):
         masks: read the objects' outlines too.
         box_format: "xywh" (left, top, width, height), as the file has it, or "xyxy" (left, top, right, bottom).
         skip_empty: leave out images without an annotation.
+        crowds: keep the annotations of crowds (`iscrowd`); trainings in torchvision's references, DETR's and others'
+            leave them out.  An image that has no others stays, without objects.
         exif: what annotations mean where a file has an EXIF orientation: False: its own rows and columns, as Pillow
             opens it, and so COCO's tools; True: those of the upright image.  None: such a file is a bad sample.
         kinds: the kinds of fields that differ from these.
@@ -53,6 +58,7 @@ class CocoDataset(MapDataset):
     Attributes:
         ids: int64 [n], the images' ids.
         categories: the categories' names by their ids.
+        coco: the file as pycocotools' `COCO`, for its evaluation.
 
     Raises:
         ValueError: entries that are not in COCO's format; no image, or a repeated id.  A file whose size is not that
@@ -73,13 +79,16 @@ class CocoDataset(MapDataset):
         masks: bool = False,
         box_format: Literal["xywh", "xyxy"] = "xywh",
         skip_empty: bool = False,
+        crowds: bool = True,
         exif: bool | None = None,
         kinds: Mapping[str, AnyKind] | None = None,
     ) -> None:
         one_of("box_format", box_format, ("xywh", "xyxy"))
+        flag("crowds", crowds)
         self.root, self.exif = as_root(root), exif
         read = {"size_threshold": -np.inf, "avoid_class_remapping": True, "masks": masks, "skip_empty": skip_empty}
         found = Annotations(os.path.expanduser(os.fspath(annotations)), read, for_dali=False)
+        self._annotations = found.path
         if not found.images:
             raise ValueError(f"{found.path} names no image" + (" with an annotation" if skip_empty else ""))
         if found.dropped:
@@ -94,8 +103,12 @@ class CocoDataset(MapDataset):
         # Height and width; zeros where the annotations don't say both.
         sizes = [(image.get("height", 0), image.get("width", 0)) for image in found.images]
         self._sizes = np.array([size if min(size) > 0 else (0, 0) for size in sizes], np.int64)
-        self._ends = np.cumsum([len(found.instances.get(number, ())) for number in self.ids.tolist()])
-        entries = [entry for number in self.ids.tolist() for entry in found.instances.get(number, ())]
+        objects = [
+            [entry for entry in found.instances.get(number, ()) if crowds or not entry.get("iscrowd")]
+            for number in self.ids.tolist()
+        ]
+        self._ends = np.cumsum([len(entries) for entries in objects])
+        entries = [entry for some in objects for entry in some]
         boxes = np.array([entry["bbox"] for entry in entries], np.float32).reshape(-1, 4)
         area = [entry.get("area", entry["bbox"][2] * entry["bbox"][3]) for entry in entries]
         if box_format == "xyxy":
@@ -119,7 +132,34 @@ class CocoDataset(MapDataset):
         if fields is not None and not isinstance(fields, str):
             fields = [f"{GROUP}.{name}" if f"{GROUP}.{name}" in known else name for name in fields]
         self._set_fields(tuple(known) if fields is None else fields, known, {**known, **told})
-        self._fingerprint = f"{len(self)} images {digest(found.digest, masks, skip_empty)}"
+        self._fingerprint = (
+            f"{len(self)} images {digest(found.digest, masks, skip_empty, *([] if crowds else ['no crowds']))}"
+        )
+
+    @cached_property
+    def coco(self) -> Any:
+        """The whole file as pycocotools' `COCO`, which `COCOeval` takes, read when it is first asked for.
+
+        Raises:
+            ImportError: no pycocotools.
+        """
+        try:
+            from pycocotools.coco import COCO
+        except ImportError as error:
+            raise ImportError("COCO's evaluation is pycocotools': pip install 'torchdali[coco]'") from error
+        with redirect_stdout(None):  # it prints what it does
+            return COCO(self._annotations)
+
+    def get_height_and_width(self, index: int) -> tuple[int, int]:
+        """Give the size of an image as the annotations say it, by which torchvision's references group images.
+
+        Raises:
+            ValueError: they don't say it.
+        """
+        height, width = self._sizes[index].tolist()
+        if not height:
+            raise ValueError(f"the annotations do not say height and width of {self.paths[index]}")
+        return height, width
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..batch import Column, Columns, Held, take
 from ..columns import as_column, columns_of, same_shape, told_column
@@ -80,7 +81,9 @@ class InMemoryDataset(MapDataset):
             if held == "encoded" and name not in told:
                 _check_files(name, self.columns[name])
             if name in told:
-                self.columns[name], known[name] = told_column(name, self.columns[name], held, told[name])
+                self.columns[name], known[name] = told_column(
+                    name, self.columns[name], held, told[name], _tensors(values)
+                )
             else:
                 known[name] = as_kind(held)
         lengths = {name: len(column) for name, column in self.columns.items()}
@@ -123,6 +126,12 @@ def _check_files(name: str, column: Column) -> None:
             f"bytes must be image files, got {column[0][:20].tobytes()!r} for {name!r}: decode them to strings or "
             f"arrays, or write kinds={{{name!r}: 'object'}} for a list of them, or 'encoded' for damaged files"
         )
+
+
+def _tensors(values: Any) -> bool:
+    """Whether a column was given as a tensor, or a list of them."""
+    first = next(iter(values), None) if isinstance(values, (list, tuple)) else values
+    return isinstance(first, torch.Tensor)
 
 
 def _column(name: str, values: Any) -> tuple[Column, Held]:

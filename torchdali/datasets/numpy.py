@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Column, Columns, take
-from ..columns import as_column, native, same_shape
+from ..columns import as_column, native, pictures, same_shape
 from ..errors import first_line
 from ..fingerprint import digest, files_digest
 from ..formats.files import as_root, walk
 from ..formats.npy import as_npy
-from ..kinds import AnyKind
+from ..kinds import AnyKind, Image
 from ..paths import expand
 from ..signature import NUMERIC, Form
 from ..storage import is_remote, open_storage
@@ -107,6 +107,9 @@ class NumpyDataset(MapDataset):
         columns = {name: native(rows) if isinstance(rows, np.ndarray) else rows for name, rows in columns.items()}
         if "array" in names and self.paths is not None:
             columns["array"] = [self._load(i) for i in indices]
+        for name in columns:
+            if isinstance(kind := self.kinds[name], Image):
+                columns[name] = pictures(columns[name], kind)
         return columns
 
     def _load(self, index: int) -> NDArray[Any]:

@@ -75,7 +75,7 @@ class Finisher:
                 return make(work, name, key, source, chain, drawn)
             return self._output(work, name, source, key)
         if isinstance(kind, (Mask, Polygons, Volume)):
-            return self._masks(work, name, key, source, drawn)
+            return self._masks(work, name, key, source, chain, drawn)
         if isinstance(kind, Audio) and (plan.sounds or chain.sounds):
             return self._sounds(work, name, key, source, chain)
         if name in drawn.columns:
@@ -184,16 +184,18 @@ class Finisher:
             switch(before)
         return list(work.shared[name])
 
-    def _masks(self, work: Work, name: str, key: str, source: str, drawn: Drawn) -> Any:
+    def _masks(self, work: Work, name: str, key: str, source: str, chain: Chain, drawn: Drawn) -> Any:
         """Make a batch of masks or volumes, each moved as its image or its scene was."""
         plan = self._plan
         output = work.outputs.get(source)
         values = work.lists.get(source, work.columns.get(name, ())) if output is None else output.as_arrays()
         masks: list[Any] = [None] * len(values)
+        dtype = None if isinstance(plan.kinds[name], Volume) else plan.mask_dtype(chain)
 
         def run(part: range) -> None:
             for i in part:
-                masks[i] = make_mask(plan, name, values[i], drawn, i, self._max_pixels)
+                mask = make_mask(plan, name, values[i], drawn, i, self._max_pixels)
+                masks[i] = mask if dtype is None else mask.astype(dtype, copy=False)
 
         before = switch(TRANSFORM)
         self._each(run, len(values))

@@ -14,6 +14,7 @@ from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
 from ..transforms.of_objects import Convert, Filter
 from ..transforms.sound import is_sound
+from ..transforms.values import ToDtype
 from .chain import Chain
 from .scenes import Scene
 from .sounds import check_sounds
@@ -50,7 +51,8 @@ def check_fit(
                 f"{name} acts on {needed}, and the dataset has none: {', '.join(kinds)}; where they are plain arrays, "
                 f'write kinds={{"{needed}": "{needed}"}}'
             )
-        if not needed and not (spatial if step.moving else pixels):
+        of_masks = isinstance(step, ToDtype) and step.masks is not None
+        if not needed and not (spatial if step.moving or of_masks else pixels):
             arrays = [field for field, kind in kinds.items() if kind.word == "array"]
             hint = f"; where {arrays[0]!r} is one, write kinds={{{arrays[0]!r}: 'image'}}" if arrays else ""
             raise ValueError(f"{name} acts on images, and the dataset has none: {', '.join(kinds)}{hint}")

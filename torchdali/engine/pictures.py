@@ -65,7 +65,7 @@ class _Way:
     def change(self, step: Transform, channels: int) -> bool:
         """Take a step of values; False: the kernel can't do it here."""
         if type(step) is ToDtype:
-            if step.dtype == torch.uint8 and self.values is None:
+            if step.dtype is None or (step.dtype == torch.uint8 and self.values is None):
                 return True
             if step.dtype != torch.float32 or self.values is not None:
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..transforms.frames import UniformTemporalSubsample
 from ..transforms.function import Function
 from ..transforms.of_objects import Convert, Filter
 from ..transforms.per_sample import PerSample
+from ..transforms.values import ToDtype
 from .chain import Chain, flatten, needs_torch
 from .fit import check_fit
 from .hostpass import Drawn, HostPass
@@ -176,6 +178,12 @@ class Plan(Chain):
                 }
         return formats
 
+    def mask_dtype(self, chain: Chain) -> np.dtype[Any] | None:
+        """Give the dtype in which masks leave a chain; None: their own."""
+        steps = chain.steps if chain is self else [*self.steps, *chain.steps]
+        told = [step.masks for step in steps if isinstance(step, ToDtype) and step.masks is not None]
+        return torch.empty(0, dtype=told[-1]).numpy().dtype if told else None
+
     def _windowed(self, first: int) -> bool:
         """Whether only a window of the files is needed: the first step's, or those of all views' first steps."""
         if len(self.steps) > 1:
@@ -235,11 +243,16 @@ class Plan(Chain):
                 uniform = False
         return uniform
 
+    def padding(self, padding: Padding) -> Padding:
+        """Give a loader's padding with the numbers that the fields' kinds say."""
+        said = {name: kind.pad_value for name, kind in self.kinds.items() if kind.pad_value is not None}
+        return replace(padding, of_kinds=said)
+
     def check_padding(self, padding: Padding, dtype_of: Callable[[str], Any]) -> None:
         """Raise where the pad value does not fit a field, as far as that is known before the first batch.
 
         Args:
-            padding: for ragged fields.
+            padding: for ragged fields, with the numbers of the kinds.
             dtype_of: gives the dtype of a field of arrays, or None where it is not known.
 
         Raises:
@@ -252,6 +265,8 @@ class Plan(Chain):
             if kind.held != "array" and name not in self.pixels:
                 continue
             dtype = self._image_dtype() if name in self.pixels else dtype_of(name)
+            if isinstance(kind, (Mask, Polygons)):
+                dtype = self.mask_dtype(next(iter(self.views), self)) or dtype
             if dtype is not None and not all(self.uniform[key] for key in self.leaves_as(name)):
                 padding.value_for(name, dtype)
 

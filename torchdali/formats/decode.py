@@ -16,7 +16,11 @@ from .clips import decode_clip
 
 def on_host(kind: Kind) -> bool:
     """Whether a field's files are decoded on the host, before the transform: all but RGB pictures and masks."""
-    return kind.encoded and (kind.pixels or not kind.spatial) and not (isinstance(kind, Image) and kind.mode == "RGB")
+    return (
+        kind.encoded
+        and (kind.pixels or not kind.spatial)
+        and not (isinstance(kind, Image) and kind.mode in (None, "RGB"))
+    )
 
 
 def decode_value(kind: Kind, data: NDArray[np.uint8], max_pixels: int | None) -> NDArray[Any]:

@@ -78,7 +78,7 @@ def told_of(kind: Kind) -> dict[str, Any] | None:
     """Write down the kind of decoded values; None: how a column holds them says it."""
     kind = replace(kind, encoded=False)
     if isinstance(kind, Image):
-        kind = replace(kind, mode="RGB", exif=None, layout=None)  # of files, and of what is HWC now
+        kind = replace(kind, mode=None, exif=None, layout=None)  # of files, and of what is HWC now
     elif isinstance(kind, Video):
         kind = replace(kind, frames=None, stride=1, layout=None)
     if kind == WORDS[kind.held]:

@@ -205,7 +205,8 @@ def _to_dtype(t: Any, at: Picture) -> list[Transform]:
     dtype = at.target(t.dtype)
     if dtype is not None:
         at.is_tensor()
-    return _to(dtype, t.scale, at)
+    masks = T.ToDtype(t.dtype).masks if at.alone and isinstance(t.dtype, dict) else None
+    return [*([] if masks is None else [T.ToDtype(None, masks=masks)]), *_to(dtype, t.scale, at)]
 
 
 def _convert_image_dtype(t: Any, at: Picture) -> list[Transform]:

@@ -85,6 +85,7 @@ class CallbackJob:
     """
 
     transformed = True  # samples go through transforms
+    whole = False  # see `Structure.of`
 
     def __init__(self, callback: Callable[[Any], Any], batch: bool) -> None:
         self.dataset = callback
@@ -103,7 +104,9 @@ class CallbackJob:
             try:
                 sample = self.dataset(info)
                 sample = rows_of(sample)[0] if self._batch else sample
-                return Description(Structure.of(sample, request.fields, request.kinds, transformed=self.transformed))
+                return Description(
+                    Structure.of(sample, request.fields, request.kinds, transformed=self.transformed, whole=self.whole)
+                )
             except StopIteration:
                 if info[0] == 0 and failed is None:
                     return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import suppress
 from typing import Any, Self
 
-from ..checks import flag, one_of
+from ..checks import flag, has_length, one_of
 from ..distributed import Shard
 from ..errors import StateMismatchError
 from ..fingerprint import digest
@@ -134,12 +134,10 @@ class IterableSource(PythonSource):
 
     def order(self, shuffle: bool, sampler: Any) -> Order:
         order = super().order(shuffle, sampler)
-        if not self.whole_batches and hasattr(self.dataset, "__len__"):
-            with suppress(TypeError):  # of a dataset that knows no length after all
-                sized: Any = self.dataset
-                len(sized)
-                workers = max(1, self.pools.options.num_workers)
-                order = self.counted = Counted(sized, workers, self.shard != "none")
+        if not self.whole_batches and has_length(self.dataset):
+            sized: Any = self.dataset
+            workers = max(1, self.pools.options.num_workers)
+            order = self.counted = Counted(sized, workers, self.shard != "none")
         return order
 
     @property

@@ -40,6 +40,7 @@ class IterableJob:
 
     collating: Collating | None = None  # puts a batch together, where the user's function does
     transformed = True  # samples go through transforms
+    whole = False  # see `Structure.of`
 
     def __init__(self, dataset: Any, shard: str, batch: bool = False) -> None:
         self.dataset = dataset
@@ -69,7 +70,7 @@ class IterableJob:
 
     def __getstate__(self) -> dict[str, Any]:
         # A pass does not travel.
-        kept = ("dataset", "_shard", "_batch", "collating", "transformed")
+        kept = ("dataset", "_shard", "_batch", "collating", "transformed", "whole")
         return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -116,7 +117,7 @@ class IterableJob:
         if self._batch:
             sample, *others = rows_of(sample)
         lists = common_lists(sample, others if self._batch else taking.peek_more(request.batch_size - 1, progress))
-        return Description(Structure.of(sample, request.fields, request.kinds, lists, self.transformed))
+        return Description(Structure.of(sample, request.fields, request.kinds, lists, self.transformed, self.whole))
 
     def read(self, request: IterableRead, progress: Callable[[int], None]) -> Answer:
         """Read the next batch."""

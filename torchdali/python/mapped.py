@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from ..checks import has_length
 from ..distributed import Shard
 from ..fingerprint import digest
 from ..ids import Taken
@@ -70,14 +71,14 @@ class PythonDataset(PythonSource):
         return type(self.dataset).__name__
 
     def __len__(self) -> int:
-        if self._sized:
+        if hasattr(self.dataset, "__len__"):
             return len(self.dataset)
         name = type(self.dataset).__name__
         raise TypeError(f"{name} has no length: give it a __len__, or write sampler= or batch_sampler=")
 
     @property
     def _sized(self) -> bool:
-        return hasattr(self.dataset, "__len__")
+        return has_length(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[index]

@@ -71,10 +71,11 @@ class MapJob:
     Attributes:
         collating: puts a batch together, where the user's function does.
         transformed: samples go through transforms.
+        whole: see `Structure.of`.
     """
 
     collating: Collating | None = None
-    transformed = True
+    transformed, whole = True, False
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -203,7 +204,7 @@ class MapJob:
         return self._structure_of(sample, request, lists)
 
     def _structure_of(self, sample: Any, request: MapDescribe, lists: Iterable[Path]) -> Structure:
-        return Structure.of(sample, request.fields, request.kinds, lists, self.transformed)
+        return Structure.of(sample, request.fields, request.kinds, lists, self.transformed, self.whole)
 
     def _one(self, one: Any) -> Any:
         fetch = _many(self.dataset)

@@ -31,6 +31,7 @@ import numpy as np
 import torch
 
 from ..batch import Columns, Held
+from ..collate import own_collate
 from ..containers import frame_of, is_list, remade
 from ..errors import let_through
 from ..fields import ALWAYS, name_parts
@@ -98,6 +99,7 @@ class Structure:
         kinds: Mapping[str, AnyKind] | None = None,
         lists: Iterable[Path] = (),
         transformed: bool = True,
+        whole: bool = False,
     ) -> Structure:
         """Take the structure of a sample.
 
@@ -105,6 +107,7 @@ class Structure:
             sample: the first one; all others must be like it.
             lists: the paths of the lists that are containers, see `lists_in`.
             transformed: samples go through transforms.
+            whole: containers that torch was told how to collate are values, unless fields or kinds are named in them.
             fields: names for its values in their order, and any of `fields.ALWAYS`; None: names from keys and the like.
             kinds: kinds of fields by their names, in place of those that the values show.
 
@@ -119,7 +122,8 @@ class Structure:
         opened = frozenset(
             path for path in lists if not {_spell(path), str(path[-1])} & told and str(path[-1]) not in objects
         )
-        _walk(sample, (), paths.append, opened=opened)
+        whole = whole and fields is None and not kinds
+        _walk(sample, (), paths.append, opened=opened, whole=whole)
         values = [_at(sample, path) for path in paths]
         if not paths:
             raise TypeError(f"a sample must hold at least one value, got {sample!r:.100}")
@@ -139,7 +143,7 @@ class Structure:
             empty = _no_objects(form, value, found[name]) if found[name].group else None
             leaves.append(Leaf(name, path, form, found[name], empty))
         by_path = dict(zip(paths, names, strict=True))
-        return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened), doubts)
+        return cls(leaves, _walk(sample, (), by_path.__getitem__, opened=opened, whole=whole), doubts)
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -306,15 +310,17 @@ def _walk(
     leaf: Callable[[Path], Any] | None,
     fields: Mapping[str, Any] | None = None,
     opened: frozenset[Path] = frozenset(),
+    whole: bool = False,
 ) -> Any:
     """Rebuild the containers around the results of `leaf` for each path, or around the fields that the leaves name."""
     if isinstance(value, _Built):
         return _make(value.cls, {key: _walk(child, (), leaf, fields) for key, child in value.parts.items()})
     # In a frame every list is a container.
-    children = _children(value, () if fields is not None else path, opened)
+    known = whole and own_collate(value) is not None
+    children = None if known else _children(value, () if fields is not None else path, opened)
     if children is None:
         return fields[value] if fields is not None else leaf(path) if leaf is not None else None
-    parts = {key: _walk(child, (*path, key), leaf, fields, opened) for key, child in children.items()}
+    parts = {key: _walk(child, (*path, key), leaf, fields, opened, whole) for key, child in children.items()}
     if isinstance(value, (tuple, Mapping)) or is_list(value):
         return (remade if fields is not None else frame_of)(value, parts)
     return _Built(type(value), parts)

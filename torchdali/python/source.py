@@ -79,6 +79,10 @@ class PythonSource(Source):
     def known_kinds(self) -> dict[str, Kind] | None:
         return None if self._description is None else self.kinds
 
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        return self._names
+
     # For a loader
 
     def prepare(self, seed: int, start: Position, shard: Shard, epoch: Epoch) -> None:
@@ -122,6 +126,7 @@ class PythonSource(Source):
             bound._description = None
         job: Any = bound.job()
         job.collating, job.transformed = bound.collating, transformed
+        job.whole = not transformed and options.output != "dict"
         bound._pools = Pools(WorkerOptions.of(options), job)
         return bound
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..batch import Column, Held, Objects
 from ..collate import is_of_own_type
-from ..columns import native
+from ..columns import as_rows, native
 from ..kinds import Array, Boxes, Image, Kind, Mask, Points, Video
 from ..pillow import is_image_file
 from ..signature import Form, kind_of
@@ -284,22 +284,24 @@ def _as_pixels(value: Any, grey: bool, told: Kind | None = None) -> NDArray[Any]
     """
     image = told if isinstance(told, Image) else None
     if _is_picture(value):
-        if image is not None and image.mode != "RGB":
-            pixels = np.array(value.convert("L") if image.mode == "L" else value)
+        if image is not None and image.mode is not None:
+            pixels = np.array(value if image.mode in ("unchanged", value.mode) else value.convert(image.mode))
             return pixels.reshape(value.height, value.width, -1)
         if value.mode in _NUMBERS:
             return None
         keep = value.mode == "RGB" or (value.mode == "L" and grey)
         return np.array(value if keep else value.convert("RGB")).reshape(value.height, value.width, -1)
     value = _plain(value)
-    if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
+    if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim not in ((3,) if image is None else (2, 3)):
         return None
     tensor = isinstance(value, torch.Tensor)
     array: NDArray[Any] = _as_array(value)
     if array.dtype != np.uint8 and (image is None or array.dtype.kind not in "uif"):
         return None
-    first = tensor if image is None or image.layout is None else image.layout == "CHW"
-    array = array.transpose(1, 2, 0) if first else array
+    if image is not None:
+        array = array[..., None] if array.ndim == 2 else as_rows(array, image, tensor)
+    elif tensor:
+        array = array.transpose(1, 2, 0)
     # torch warns of memory that is not writable.
     return np.ascontiguousarray(array) if array.flags.writeable else array.copy()
 

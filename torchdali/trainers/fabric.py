@@ -1,7 +1,8 @@
 """Lightning Fabric, whose `setup_dataloaders` takes instances of torch's loader only, and gives each rank its share.
 
-A torchdali loader passes for one there, and for one that is shared out already; everywhere else it is what it is.  The
-loader moves its batches and shares its samples by itself, so Fabric's wrapper only iterates it.
+A torchdali loader passes for one there, and for one that is shared out already.  The loader moves its batches and
+shares its samples by itself, so Fabric's wrapper only iterates it.  It passes for one in a few libraries too that
+refuse all others and only iterate it; everywhere else it is what it is.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from .asking import named_frame
 from .views import EpochSampler
 
 _MODULES = ("lightning_fabric.", "lightning.fabric.")
+_TAKERS = ("torch_lr_finder.", "monai.optimizers.", "speechbrain.")
 
 
 class TakenByFabric:
-    """Base of a loader that Fabric takes."""
+    """Base of a loader that Fabric and others take."""
 
     @property  # isinstance asks for it where the type is another one
     def __class__(self) -> type:
-        return DataLoader if _asked_by(sys._getframe(1), "_validate_setup_dataloaders") else type(self)
+        frame = sys._getframe(1)
+        taken = f"{frame.f_globals.get('__name__', '')}.".startswith(_TAKERS)
+        return DataLoader if taken or _asked_by(frame, "_validate_setup_dataloaders") else type(self)
 
     @__class__.setter
     def __class__(self, cls: type) -> None:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from torch.utils.data import Dataset, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler, SequentialSampler
 
 from ..order import Epoch, Order, Step
 from ..source import Source
@@ -40,19 +40,52 @@ class Loader(Protocol):
     @property
     def sampler(self) -> Sampler[int]: ...
     @property
-    def num_samples(self) -> int: ...
-    def epoch_order(self) -> Epoch: ...
-    def steps(self) -> Iterator[Step]: ...
+    def order_length(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def dataset(self) -> Any: ...
+    @property
+    def generator(self) -> Any: ...
+    def epoch_order(self, later: int = 0, /) -> Epoch: ...
+    def steps(self, later: int = 0, /) -> Iterator[Step]: ...
     def set_epoch(self, epoch: int, /) -> None: ...
     def seek(self, epoch: int | None, step: int, /) -> None: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 
+class Turns:
+    """Counts how often a view was iterated while the loader itself stayed in one epoch.
+
+    A torch loader that is built around the view iterates it for each of its epochs, and the loader does not move: each
+    of them gets the order of another epoch, as from torch's samplers.
+
+    Args:
+        loader: the loader.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._epoch: int | None = None
+        self._count = 0
+
+    def next(self) -> int:
+        """Give the number of epochs by which the view is ahead of the loader."""
+        epoch = self._loader.epoch
+        self._epoch, self._count = epoch, 0 if epoch != self._epoch else self._count + 1
+        return self._count
+
+    def restart(self) -> None:
+        """Begin with the loader's epoch again: it was set."""
+        self._epoch = None
+
+
 class EpochSampler(Sampler[int]):
     """The order of the epoch in progress; takes the epoch, knows the length.
 
-    The attributes of the sampler that the user gave are read and set through it, as through torch's loader:
+    The same object gives the order of the next epoch when it is iterated again, see `Turns`.  The attributes of the
+    sampler that the user gave are read and set through it, as through torch's loader:
     `loader.sampler.weights = weights`.
 
     Raises:
@@ -60,9 +93,11 @@ class EpochSampler(Sampler[int]):
     """
 
     _loader: Loader
+    _turns: Turns
 
     def __init__(self, loader: Loader) -> None:
         object.__setattr__(self, "_loader", loader)
+        object.__setattr__(self, "_turns", Turns(loader))
 
     def __getattr__(self, name: str) -> Any:
         return _read(self, name, None if name.startswith("_") else self._loader.given_sampler)
@@ -72,12 +107,13 @@ class EpochSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         self._loader.set_epoch(epoch)
+        self._turns.restart()
 
     def __len__(self) -> int:
-        return self._loader.num_samples
+        return self._loader.order_length
 
     def __iter__(self) -> Iterator[int]:
-        epoch = self._loader.epoch_order()
+        epoch = self._loader.epoch_order(self._turns.next())
         for start in range(0, len(self), CHUNK):
             for index in epoch.some(start, CHUNK).indices.tolist():
                 yield epoch.ids.get(index, index)
@@ -105,6 +141,30 @@ class SequentialEpochSampler(EpochSampler, SequentialSampler):
     """The same for an unshuffled loader; Lightning's `overfit_batches` asks for this class."""
 
 
+class ShuffledEpochSampler(EpochSampler, RandomSampler):
+    """The same for a shuffled loader; code that asks whether one is shuffled asks for this class."""
+
+    @property
+    def data_source(self) -> Any:  # type: ignore[override]  # torch holds it in an attribute
+        """The dataset."""
+        return self._loader.dataset
+
+    @property
+    def replacement(self) -> bool:  # type: ignore[override]
+        """Whether samples come several times in an epoch."""
+        return bool(getattr(self._loader.given_sampler, "replacement", False))
+
+    @property
+    def num_samples(self) -> int:
+        """The samples of an epoch."""
+        return len(self)
+
+    @property
+    def generator(self) -> Any:
+        """The generator that was given."""
+        return getattr(self._loader.given_sampler, "generator", self._loader.generator)
+
+
 class Token(list[int]):
     """The indices of one batch on this rank, and the step that it is.
 
@@ -118,11 +178,17 @@ class Token(list[int]):
         self.epoch, self.step = epoch, step
 
 
-class BatchTokens:
-    """The loader's steps as a batch sampler, which yields one token for each."""
+class BatchTokens(BatchSampler):
+    """The loader's steps as a batch sampler, which yields one token for each.
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    Args:
+        loader: the loader.
+        moves: the loader moves with the tokens, since the dataset beside them is its `TokenDataset`.  Otherwise the
+            same object gives the next epoch when it is iterated again, see `Turns`.
+    """
+
+    def __init__(self, loader: Loader, moves: bool = True) -> None:
+        self._loader, self._turns = loader, None if moves else Turns(loader)
         self._epoch: int | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -132,20 +198,22 @@ class BatchTokens:
         _set(self, name, value, None if name.startswith("_") else self._loader.given_batch_sampler)
 
     @property
-    def sampler(self) -> Sampler[int]:
+    def sampler(self) -> Sampler[int]:  # type: ignore[override]  # torch holds it in an attribute
         return self._loader.sampler
 
     @property
-    def batch_size(self) -> int | None:
+    def batch_size(self) -> int | None:  # type: ignore[override]
         return self._loader.batch_size
 
     @property
-    def drop_last(self) -> bool:
+    def drop_last(self) -> bool:  # type: ignore[override]
         return self._loader.drop_last
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
         self._loader.set_epoch(epoch)
+        if self._turns is not None:
+            self._turns.restart()
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -155,7 +223,7 @@ class BatchTokens:
             yield from (Token([], self._epoch, k) for k in itertools.count())
         # The pass over the dataset ends with its last batch, while the caller still holds that one; this one goes on.
         told = tell_pass()
-        for k, step in enumerate(self._loader.steps()):
+        for k, step in enumerate(self._loader.steps(0 if self._turns is None else self._turns.next())):
             tell_batch(told, step.last)
             yield Token(step.rows.indices.tolist(), self._epoch, k)
         tell_end(told)
@@ -170,7 +238,7 @@ class TokenDataset(Dataset[Any]):
         self._next: tuple[int | None, int] | None = None
 
     def __len__(self) -> int:
-        return self._loader.num_samples
+        return self._loader.order_length
 
     def __getitem__(self, index: int) -> Any:
         return self._loader.source[index]

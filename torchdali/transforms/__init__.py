@@ -1,5 +1,9 @@
 """Transforms with torchvision v2's names, arguments and defaults."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .. import elsewhere as _elsewhere
 from .affine import RandomAffine, RandomRotation
 from .audio import AddNoise, CenterTimeCrop, RandomTimeCrop, TimeShift, TrimSilence
 from .aug_mix import AugMix
@@ -137,3 +141,10 @@ __all__ = [
     "rand_augment_transform",
     "traceable",
 ]
+
+if not TYPE_CHECKING:  # which would take any name for known
+
+    def __getattr__(name: str) -> Any:
+        if name == "presets":  # it is imported when it is first used
+            return import_module(f".{name}", __name__)
+        raise _elsewhere.no_attribute(__name__, name, _elsewhere.transform_instead(name))

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..elsewhere import Uncalled
 from ..forms.image import (
     Images,
     has_dali_form,
@@ -45,7 +46,7 @@ HostForm = Callable[[torch.Tensor, "torch.Tensor | None", int], torch.Tensor]
 """`transform_host` of a batch, as a function of (image, out, i), the number of the sample in it."""
 
 
-class Transform:
+class Transform(Uncalled):
     """Base of torchdali's transforms.  Subclasses are frozen dataclasses and act on all image fields of a sample.
 
     A subclass defines one form at least, and names the params that it takes: `def transform(self, ops, image, start,

@@ -7,11 +7,12 @@ from typing import Any, Never, TypeAlias
 
 import torch
 
+from ..elsewhere import TRANSFORMS, Uncalled
 from .base import Transform
 from .foreign import foreign
 
 
-class Holder:
+class Holder(Uncalled):
     """Base of what holds transforms and is none itself: `Compose`, `Views`."""
 
 
@@ -69,12 +70,12 @@ def check_transform(transform: Any) -> None:
         raise TypeError(f"transform must be a torchdali transform, got {kind.__module__}.{kind.__name__}: {instead}")
     known = {"Compose", *(cls.__name__ for cls in _subclasses(Transform))}
     if kind.__module__.startswith("torchvision."):
+        name, whole = kind.__name__, ", or torchdali.from_torchvision(...) around it, which translates it"
         instead = (
-            f"write torchdali.transforms.{kind.__name__} with the same arguments"
-            if kind.__name__ in known
-            else "leave it out, or write torchdali.transforms.ToDtype(torch.float32, scale=True) for numbers in [0, 1]"
-            if kind.__name__ in ("ToTensor", "ToImage", "PILToTensor", "ConvertImageDtype")
-            else f"torchdali has no such transform: write torchdali.transforms.PerSample({kind.__name__}(...))"
+            f"write torchdali.transforms.{kind.__name__} with the same arguments{whole if name == 'Compose' else ''}"
+            if name in known
+            else TRANSFORMS.get(name)
+            or f"torchdali has no such transform: write torchdali.transforms.PerSample({name}(...))"
         )
         raise TypeError(f"{kind.__module__}.{kind.__name__} works on single tensors; {instead}")
     if isinstance(transform, torch.nn.Module):

@@ -278,8 +278,11 @@ class Function:
         try:
             signature.bind(*arguments)
         except TypeError as error:
+            views = "and Views([transform, transform]) for several views of an image"
+            hint = f": write PerSample({self.name}) for a function of one sample, {views}"
+            hint = "" if self.traceable or not _takes_one(signature) else hint
             raise TypeError(
-                f"the transform {self.name} must take ({', '.join(arguments)}), its arguments are {signature}"
+                f"the transform {self.name} must take ({', '.join(arguments)}), its arguments are {signature}{hint}"
             ) from error
 
     @property
@@ -331,6 +334,14 @@ class Function:
                     f"the transform {self.name} must return {rand.num_samples} samples, got {samples} for {field!r}"
                 )
         return dict(result)
+
+
+def _takes_one(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind("sample")
+    except TypeError:
+        return False
+    return True
 
 
 class _Fields(dict[str, Any]):

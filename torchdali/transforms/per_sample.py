@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..elsewhere import Uncalled
 from ..generators import HeldGenerators, known_values
 from ..kinds import AnyKind
 from ..rand import Key, derive, name_key
@@ -55,7 +56,7 @@ class PerSample(Function):
         adds: Mapping[str, AnyKind] | None = None,
         keeps_size: bool = False,
     ) -> None:
-        if not callable(function) or isinstance(function, type):
+        if not callable(function) or isinstance(function, (type, Uncalled)):
             hint = f": write PerSample({function.__name__}(...))" if isinstance(function, type) else ""
             raise TypeError(f"PerSample takes a function of a sample, got {function!r:.80}{hint}")
         if type(function).__module__.startswith("albumentations."):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -100,55 +100,76 @@ class Normalize(Transform):
 
 
 _FLOATS = (torch.float32, torch.float16, torch.float64)
+_OF_MASKS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, *_FLOATS)
 
 
 @dataclass(frozen=True)
 class ToDtype(Transform):
-    """Another element type.
+    """Another element type, of images, videos and volumes; and of masks.
 
     Args:
-        dtype: torch.uint8, float16, float32 or float64.
-        scale: map the range of uint8 to [0, 1] and back.
+        dtype: torch.uint8, float16, float32 or float64; None: unchanged.  Or a dict as torchvision's has it, such as
+            `{tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64, "others": None}`, of which the entries for
+            images (or else videos, or tensors) and for masks count.
+        scale: map the range of uint8 to [0, 1] and back, of images.
+        masks: of the masks as they leave, also those drawn of outlines, such as torch.int64, which the cross entropy
+            takes; None: as in the dataset.
 
     Raises:
-        ValueError: another dtype.
+        ValueError: another dtype, or a dict without an entry for images.
     """
 
-    dtype: torch.dtype
+    dtype: torch.dtype | Mapping[Any, torch.dtype | None] | None
     scale: bool = False
+    masks: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in (torch.uint8, *_FLOATS):
+        if isinstance(self.dtype, Mapping):
+            given = {getattr(kind, "__name__", kind): dtype for kind, dtype in self.dtype.items()}
+            found = [given[name] for name in ("Image", "Video", "Tensor", "others") if name in given]
+            if not found:
+                raise ValueError("dtype has no entry for images: add 'others': None")
+            object.__setattr__(self, "dtype", found[0])
+            object.__setattr__(self, "masks", given.get("Mask", given.get("others")))
+        if self.dtype not in (None, torch.uint8, *_FLOATS):
             raise ValueError(f"dtype must be torch.uint8, float16, float32 or float64, got {self.dtype!r}")
+        if self.masks is not None and self.masks not in _OF_MASKS:
+            raise ValueError(f"masks must be a dtype of integers, bools or floats, got {self.masks!r}")
+
+    @property
+    def _images(self) -> torch.dtype | None:
+        return self.dtype  # type: ignore[return-value]  # of a dict the entry for images
 
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return self.dtype
+        return dtype if self._images is None else self._images
 
     def _factor(self, source: torch.dtype) -> float:
-        if not self.scale or (source == torch.uint8) == (self.dtype == torch.uint8):
+        if not self.scale or (source == torch.uint8) == (self._images == torch.uint8):
             return 1.0
         # torchvision's, which reaches 255 and never 256.
-        return 255 + 1.0 - 1e-3 if self.dtype == torch.uint8 else 1 / 255
+        return 255 + 1.0 - 1e-3 if self._images == torch.uint8 else 1 / 255
 
     def transform(self, ops: Ops, image: Any) -> Any:
         source = ops.dtype_of(image)
-        factor = self._factor(source)
-        if source == self.dtype:
+        if self._images is None or source == self._images:
             return image
+        factor = self._factor(source)
         # DALI computes in float32, and not in float16 at all.
-        if source == torch.float16 and self.dtype == torch.uint8:
+        if source == torch.float16 and self._images == torch.uint8:
             image = ops.cast(image, dtype=ops.as_dtype(torch.float32))
         if factor != 1.0:
             image = image * factor
-        if self.dtype == torch.uint8:
+        if self._images == torch.uint8:
             image = ops.math.floor(image)  # torch truncates, DALI's cast rounds
-        return ops.cast(image, dtype=ops.as_dtype(self.dtype))
+        return ops.cast(image, dtype=ops.as_dtype(self._images))
 
     def transform_host(self, image: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        if self._images is None:
+            return image
         factor = self._factor(image.dtype)
-        if self.dtype == torch.uint8:
-            return (image if factor == 1.0 else image.mul(factor)).to(self.dtype)
-        converted = image.to(self.dtype)
+        if self._images == torch.uint8:
+            return (image if factor == 1.0 else image.mul(factor)).to(self._images)
+        converted = image.to(self._images)
         return converted if factor == 1.0 else converted.mul_(factor)
 
     def transform_batch(self, images: torch.Tensor, params: Params) -> Images:

@@ -7,13 +7,15 @@ So are large arrays, and other buffers: see `arrays`.
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
 import pickle
+import sys
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from multiprocessing import context, reduction
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -161,11 +163,22 @@ def _dumps_sharing(value: Any, block: arrays.Block) -> bytes:
                         pass  # there is no room for it, or torch.from_file has closed it: copied as other values are
             if isinstance(obj, np.ndarray) and (array := arrays.reduced(obj)) is not None:
                 return array
+            if isinstance(obj, ModuleType) and _of_own_type(obj):
+                return importlib.import_module, (obj.__name__,)
             return super().reducer_override(obj)
 
     file = io.BytesIO()
     Pickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback=block.take).dump(value)
     return file.getvalue()
+
+
+def _of_own_type(module: ModuleType) -> bool:
+    """Whether a module is of a subclass, such as torch.ops, torch.classes or torch.backends.cudnn, and can be imported.
+
+    cloudpickle can't pickle it, but takes it along with each function of a script that says `torch` and `.classes`.
+    """
+    own_way = type(module).__reduce__ is not object.__reduce__ or type(module).__reduce_ex__ is not object.__reduce_ex__
+    return type(module) is not ModuleType and not own_way and sys.modules.get(module.__name__) is module
 
 
 def _shareable(tensor: torch.Tensor) -> bool:
