@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,8 @@ def test_views_are_of_torchs_classes() -> None:
     assert shuffled.sampler.num_samples == N and shuffled.sampler.data_source is shuffled.dataset
     assert shuffled.sampler.generator is None
     assert isinstance(shuffled.batch_sampler, BatchSampler) and shuffled.batch_sampler.batch_size == 4
+    shuffled.batch_sampler.even_batches = False  # by accelerate's join_uneven_inputs, and pytorch-accelerated
+    assert shuffled.batch_sampler.even_batches is True
     with pytest.raises(
         TypeError, match="sampler must yield indices, and BatchSampler yields batches: write batch_sampler="
     ):
@@ -119,6 +122,12 @@ def test_collate_fn_is_the_given_one_or_does_as_the_loader() -> None:
     ragged = [(np.zeros(size, np.float32), size) for size in (3, 1)]
     padded, sizes = load(ragged, pad_value=-1.0).collate_fn(ragged)
     assert isinstance(padded, td.Padded) and padded.data[1].tolist() == [0.0, -1.0, -1.0] and sizes.tolist() == [3, 1]
+    loader = load(ragged)
+    assert next(iter(loader))[0].data.shape == (2, 3)
+    padded, _ = loader.collate_fn(ragged[:1])  # of one shape, in a field that is known to have several
+    assert isinstance(padded, td.Padded)
+    names = load([{"x": np.zeros(2), "word": "a"}] * 3)
+    assert next(iter(names))["word"] == ["a"] * 3 == names.collate_fn(names.dataset)["word"]
     pixels = [np.full((4, 6, 3), index, np.uint8) for index in range(3)]
     assert load(pixels).collate_fn(pixels).shape == (3, 3, 4, 6)
     parts = load(output="list").collate_fn([dataset[3], dataset[5]])
@@ -130,6 +139,14 @@ def test_collate_fn_is_the_given_one_or_does_as_the_loader() -> None:
     assert x.tolist() == [2, 4] and y.tolist() == [1.0, 1.0]
     with pytest.raises(TypeError, match="a list of samples, got an empty one"):
         load().collate_fn([])
+
+
+def test_images_of_the_loaders_own_datasets_come_padded_too(folder: Path) -> None:
+    loader = load(td.ImageFolder(folder), shuffle=True, output="dict")
+    whole = rebuilt(loader, batch_sampler=loader.batch_sampler)
+    for mine, own in zip(whole, loader, strict=True):
+        assert mine.keys() == own.keys() == {"image", "image_sizes", "label"}
+        assert all(torch.equal(mine[name], own[name]) for name in own)
 
 
 def test_collate_fn_may_be_set_to_what_it_is() -> None:

@@ -296,3 +296,18 @@ def test_set_epoch_of_an_order() -> None:
     assert not hasattr(sampler, "set_epoch")
     with pytest.raises(AttributeError, match=r"a loader counts epochs, write loader.set_epoch\(epoch\)"):
         sampler.set_epoch(1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("mean", "std"), [((123.7, 116.3, 103.5), (58.4, 57.1, 57.4)), ((0.0,) * 3, (255.0,) * 3)])
+def test_normalize_in_units_of_255(mean: Any, std: Any) -> None:
+    """As DALI's crop_mirror_normalize and OpenCV's users have it: images would come out all alike, in silence."""
+    dataset = td.InMemoryDataset(image=np.full((2, 4, 4, 3), 200, np.uint8))
+    engines: Any = ("eager", "auto")
+    for steps in ([T.Normalize(mean, std)], [lambda sample, rand: sample, T.Normalize(mean, std)]):
+        for engine in engines:
+            loader = td.DataLoader(dataset, 2, transform=T.Compose(steps), engine=engine, device="cpu")
+            with pytest.raises(Exception, match=r"units of .* divide them by 255, or write ToDtype\(torch.float32\)"):
+                next(iter(loader))
+    floats = T.Compose([T.ToDtype(torch.float32), T.Normalize(mean, std)])
+    (images,) = next(iter(td.DataLoader(dataset, 2, transform=floats, device="cpu")))
+    assert images[0, 0, 0, 0].item() == pytest.approx((200 - mean[0]) / std[0], abs=1e-5)

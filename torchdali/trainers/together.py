@@ -75,7 +75,7 @@ class Together:
                 f"samples of the loader's dataset do not hold {', '.join(sorted(beside))}, which the loader adds, so "
                 "its collate_fn makes no batch of them: iterate the loader, or leave it out of fields="
             )
-        ragged = source.ragged if isinstance(source, PythonSource) else ()
+        ragged = () if {"ragged", "uniform"} & set(told) else _ragged(source)
         return cls(make, told, fields, ragged, refusal, loaders_own=not told and not refused)
 
     def __call__(self, samples: Any) -> Any:
@@ -93,3 +93,13 @@ class Together:
         one = {"rank": 0, "world_size": 1, "device": "cpu", "prefetch_factor": 0}
         with self._make(dataset, len(samples), **one, **self._options) as loader:
             return next(iter(loader))
+
+
+def _ragged(source: Source) -> tuple[str, ...]:
+    """Name the fields that always leave as `Padded`, as far as that is known without reading."""
+    python = isinstance(source, PythonSource)
+    kinds = source.known_kinds
+    if kinds is not None and (python or source.named is not None):
+        shaped = [name for name, kind in kinds.items() if kind.held in ("array", "image", "encoded")]
+        return tuple(name for name in shaped if source.settled(name) is False)
+    return source.ragged if isinstance(source, PythonSource) else ()

@@ -185,7 +185,12 @@ class BatchTokens(BatchSampler):
         loader: the loader.
         moves: the loader moves with the tokens, since the dataset beside them is its `TokenDataset`.  Otherwise the
             same object gives the next epoch when it is iterated again, see `Turns`.
+
+    Attributes:
+        even_batches: accelerate's word for that every rank has as many batches, which is so whatever it is set to.
     """
+
+    even_batches = True
 
     def __init__(self, loader: Loader, moves: bool = True) -> None:
         self._loader, self._turns = loader, None if moves else Turns(loader)
@@ -195,6 +200,8 @@ class BatchTokens(BatchSampler):
         return _read(self, name, None if name.startswith("_") else self._loader.given_batch_sampler)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "even_batches":
+            return
         _set(self, name, value, None if name.startswith("_") else self._loader.given_batch_sampler)
 
     @property

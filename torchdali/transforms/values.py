@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .._dali import Ops
 
 
+_LARGEST_STD = 10  # of numbers in [0, 1]; a larger one is of numbers up to 255
+
+
 @dataclass(frozen=True)
 class Normalize(Transform):
     """(x - mean) / std for each channel, as float32.
@@ -29,7 +32,7 @@ class Normalize(Transform):
         inplace: accepted as in torchvision; batches are always fresh.
 
     Raises:
-        ValueError: no numbers, of different lengths, or a zero in std.
+        ValueError: no numbers, of different lengths, or a zero in std; or, with uint8 images, numbers up to 255.
     """
 
     mean: Sequence[float]
@@ -52,6 +55,7 @@ class Normalize(Transform):
         """Make the rows of x * scale + bias, of `numbers` numbers (pixels times channels); once for each length."""
         found = self._rows.get((numbers, deep))
         if found is None:
+            self._check_units(deep)
             mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
             scale, bias = (1 / (std * (255 if deep else 1))).float(), (-mean / std).float()
             found = scale.repeat(numbers // len(scale)), bias.repeat(numbers // len(bias))
@@ -59,11 +63,20 @@ class Normalize(Transform):
                 self._rows[numbers, deep] = found
         return found
 
+    def _check_units(self, deep: bool) -> None:
+        """Raise where uint8 images would be normalised by numbers up to 255, as DALI and OpenCV have them."""
+        if deep and (max(self.mean) > 1 or max(self.std) > _LARGEST_STD):
+            raise ValueError(
+                f"Normalize takes mean and std of uint8 images in units of [0, 1], got {self.mean} and {self.std}: "
+                "divide them by 255, or write ToDtype(torch.float32) before it"
+            )
+
     def out_dtype(self, dtype: torch.dtype) -> torch.dtype:
         return torch.float32
 
     def transform(self, ops: Ops, image: Any) -> Any:
         source = ops.dtype_of(image)
+        self._check_units(source == torch.uint8)
         if len(self.mean) > 1:
             check_channels(image, len(self.mean), "Normalize has")
         if source == torch.float64:
