@@ -166,6 +166,7 @@ def test_what_cannot_reach_a_worker_is_named_and_what_to_write(make: Any, option
         next(iter(made))
 
 
+@pytest.mark.processes
 def test_a_forked_worker_inherits_a_handle() -> None:
     made = loader(Opened(Handle()), num_workers=1, multiprocessing_context="fork")
     assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4, 5]]
@@ -185,6 +186,7 @@ class Mapped(Dataset[Any]):
         return self.rows[index * 1000]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_tensor_over_a_file_reaches_workers(tmp_path: Any, shared: bool) -> None:
     """torch says that it is shared, and has no descriptor of it."""
@@ -207,6 +209,7 @@ class Threaded(Dataset[Any]):
             return index
 
 
+@pytest.mark.processes
 def test_a_wait_after_a_fork_says_what_to_write() -> None:
     with Threaded.lock:
         made = loader(Threaded(), num_workers=1, multiprocessing_context="fork", timeout=0.5)
@@ -235,6 +238,7 @@ class Pairs(Dataset[Any]):
         return Row(pair=Pair(float(index), index))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_batch_has_the_types_of_the_script(method: str) -> None:
     """cloudpickle carries the classes of a script by value: what came from a forked worker was of another class."""
