@@ -13,11 +13,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from astropy.io import fits
+from astropy.table import Table
 from torch.utils.data import Dataset, StackDataset, Subset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 import torchdali as td
-from torchdali.errors import FieldTypeError
+from torchdali.errors import FieldTypeError, WorkerTimeoutError
 
 N = 6
 datasets.disable_progress_bars()
@@ -77,6 +79,23 @@ def test_pixels_in_the_other_byte_order() -> None:
 def test_long_doubles_are_an_error_that_says_what_to_write(make: Any) -> None:
     with pytest.raises(TypeError, match=r"a dtype that torch has, got .* write \.astype\('float64'\)"):
         next(iter(loader(make(np.zeros(3, np.longdouble)))))
+
+
+def test_files_of_astronomy(tmp_path: Any) -> None:
+    """FITS has the other byte order, in images and in tables."""
+    fits.writeto(tmp_path / "cube.fits", np.arange(N * 4, dtype="f4").reshape(N, 2, 2))
+    with fits.open(tmp_path / "cube.fits") as file:
+        samples = [(file[0].data[i], i) for i in range(N)]
+        assert not samples[0][0].dtype.isnative
+        for batch_size in (1, 2):
+            images, _ = list(loader(samples, batch_size))[1]
+            assert images[0].tolist() == [
+                [4.0 * batch_size, 4.0 * batch_size + 1],
+                [4.0 * batch_size + 2, 4.0 * batch_size + 3],
+            ]
+    Table({"flux": np.arange(N, dtype=">f8"), "star": [f"s{i}" for i in range(N)]}).write(tmp_path / "table.fits")
+    batch = next(iter(loader(td.InMemoryDataset(fits.getdata(tmp_path / "table.fits")), output="dict")))
+    assert batch["flux"].tolist() == [0.0, 1.0] and list(batch["star"]) == ["s0", "s1"]
 
 
 # Handles
@@ -147,10 +166,56 @@ def test_what_cannot_reach_a_worker_is_named_and_what_to_write(make: Any, option
         next(iter(made))
 
 
+@pytest.mark.processes
 def test_a_forked_worker_inherits_a_handle() -> None:
     made = loader(Opened(Handle()), num_workers=1, multiprocessing_context="fork")
     assert [batch.tolist() for batch in made] == [[0, 1], [2, 3], [4, 5]]
     made.close()
+
+
+class Mapped(Dataset[Any]):
+    """Rows of a file of numbers, which torch maps into memory."""
+
+    def __init__(self, path: Any, shared: bool) -> None:
+        self.rows = torch.from_file(str(path), shared=shared, size=1 << 19).reshape(-1, 4)  # large enough to be shared
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index * 1000]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_tensor_over_a_file_reaches_workers(tmp_path: Any, shared: bool) -> None:
+    """torch says that it is shared, and has no descriptor of it."""
+    np.arange(1 << 19, dtype=np.float32).tofile(tmp_path / "rows")
+    made = loader(Mapped(tmp_path / "rows", shared), num_workers=1)
+    assert next(iter(made))[1].tolist() == [4000.0, 4001.0, 4002.0, 4003.0]
+    made.close()
+
+
+class Threaded(Dataset[Any]):
+    """Needs what a thread of this process holds, which a fork does not take along: as polars' pool of threads."""
+
+    lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> int:
+        with self.lock:
+            return index
+
+
+@pytest.mark.processes
+def test_a_wait_after_a_fork_says_what_to_write() -> None:
+    with Threaded.lock:
+        made = loader(Threaded(), num_workers=1, multiprocessing_context="fork", timeout=0.5)
+        with pytest.raises(WorkerTimeoutError) as caught:
+            next(iter(made))
+    assert "leave multiprocessing_context out" in "".join(caught.value.__notes__)
 
 
 # Types of a script
@@ -173,6 +238,7 @@ class Pairs(Dataset[Any]):
         return Row(pair=Pair(float(index), index))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_batch_has_the_types_of_the_script(method: str) -> None:
     """cloudpickle carries the classes of a script by value: what came from a forked worker was of another class."""

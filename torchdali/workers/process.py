@@ -104,4 +104,10 @@ class WorkerProcess:
     def late(self, table: StatusTable, timeout: float) -> WorkerTimeoutError:
         """Make the error for a process that takes too long."""
         at = table.status(self.number)
-        return WorkerTimeoutError(self.number, self.pid, timeout, at.task, at.index, WORDS[at.stage])
+        error = WorkerTimeoutError(self.number, self.pid, timeout, at.task, at.index, WORDS[at.stage])
+        if type(self.process).__name__ == "ForkProcess":
+            error.add_note(
+                "torchdali: it was forked, and a library with threads of its own, such as polars, zarr or gRPC, may "
+                "wait for ever after a fork: leave multiprocessing_context out, and workers start anew"
+            )
+        return error

@@ -159,8 +159,8 @@ def _dumps_sharing(value: Any, block: arrays.Block) -> bytes:
                         reduced = _reduce_shared(obj)
                         shared.add(storage.data_ptr())
                         return reduced
-                    except RuntimeError:
-                        pass  # there is no room for shared memory: it is copied, as other values are
+                    except (RuntimeError, OSError):
+                        pass  # there is no room for it, or torch.from_file has closed it: copied as other values are
             if isinstance(obj, np.ndarray) and (array := arrays.reduced(obj)) is not None:
                 return array
             if isinstance(obj, ModuleType) and _of_own_type(obj):
@@ -191,9 +191,19 @@ def _shareable(tensor: torch.Tensor) -> bool:
 
 def _reduce_shared(tensor: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
     """Move a tensor's storage to shared memory, if it is not there yet, and tell how to find it."""
-    rebuild, arguments = reductions.reduce_storage(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+    storage = tensor.untyped_storage()
+    if storage.filename is not None:  # of torch.from_file(shared=True): its descriptor is closed
+        rebuild, arguments = _open_file, (storage.filename, storage.nbytes())
+    else:
+        rebuild, arguments = reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
     form = tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.requires_grad
     return _rebuild, (rebuild, arguments, *form)
+
+
+def _open_file(name: str, size: int) -> torch.UntypedStorage:
+    storage: Any = torch.UntypedStorage.from_file(name, True, size)
+    opened: torch.UntypedStorage = storage
+    return opened
 
 
 def _rebuild(
