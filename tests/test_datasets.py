@@ -408,7 +408,7 @@ def test_in_memory_refuses() -> None:
     for make, error, message in [
         (lambda: InMemoryDataset(), ValueError, r"InMemoryDataset needs at least one column, such as image=\[...\]"),
         (lambda: InMemoryDataset({}), ValueError, "InMemoryDataset needs at least one column"),
-        (lambda: InMemoryDataset(np.zeros(3)), TypeError, "columns must be a dict of columns, got ndarray: write"),
+        (lambda: InMemoryDataset(np.zeros(3)), TypeError, "columns must be a dict or a table, got ndarray: write"),
         (lambda: InMemoryDataset(x=[]), ValueError, r"columns must be of one length, at least 1, got {'x': 0}"),
         (lambda: InMemoryDataset(x=[1], y=[1, 2]), ValueError, r"one length, at least 1, got {'x': 1, 'y': 2}"),
         (lambda: InMemoryDataset(x=[1], fields=("y",)), ValueError, "fields must be different ones of x, index, path,"),

@@ -275,7 +275,7 @@ def test_wrong_dtypes_of_masks() -> None:
     assert T.ToDtype({torch.Tensor: torch.float32, "others": None}, True) == T.ToDtype(torch.float32, True)
     with pytest.raises(ValueError, match="dtype has no entry for images: add 'others': None"):
         T.ToDtype({tv_tensors.Mask: torch.int64})
-    with pytest.raises(ValueError, match=r"masks must be a dtype of integers, bools or floats, got torch.complex64"):
+    with pytest.raises(ValueError, match=r"masks must be a dtype of numpy's integers or floats, got torch.complex64"):
         T.ToDtype(torch.float32, masks=torch.complex64)
     with pytest.raises(ValueError, match=r"dtype must be torch.uint8, float16, float32 or float64, got torch.int64"):
         T.ToDtype({tv_tensors.Image: torch.int64})

@@ -137,8 +137,10 @@ def test_collate_fn_is_the_given_one_or_does_as_the_loader() -> None:
     memory = td.InMemoryDataset(x=np.arange(N), y=np.ones(N), fields=("x", "y"))
     x, y = load(memory).collate_fn([memory[2], memory[4]])
     assert x.tolist() == [2, 4] and y.tolist() == [1.0, 1.0]
-    with pytest.raises(TypeError, match="a list of samples, got an empty one"):
+    with pytest.raises(TypeError, match=r"a list of samples, got \[\]"):
         load().collate_fn([])
+    with pytest.raises(TypeError, match="a list of samples, got 5"):
+        load().collate_fn(5)
 
 
 def test_images_of_the_loaders_own_datasets_come_padded_too(folder: Path) -> None:

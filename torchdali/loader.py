@@ -297,7 +297,8 @@ class DataLoader(TakenByFabric):
         """The function that makes a batch of samples of the dataset, for code that builds another loader.
 
         It is the given one, or puts samples together as this loader does, on the CPU.  It can't be changed.  Where the
-        loader has a `transform` or a `batch_transform`, which batches made elsewhere would lack, it raises TypeError.
+        loader has a `transform` or a `batch_transform`, which batches made elsewhere would lack, a call of the function
+        is a TypeError.
         """
         if trainer_asks():
             return only

@@ -57,7 +57,7 @@ class InMemoryDataset(MapDataset):
     ) -> None:
         named = {} if columns is None else columns_of(columns)
         if named is None:
-            raise TypeError(f"columns must be a dict of columns, got {type(columns).__name__}: write image=...")
+            raise TypeError(f"columns must be a dict or a table, got {type(columns).__name__}: write image=...")
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise TypeError(
                 f"fingerprint must be a string that names the data, got {type(fingerprint).__name__}: "

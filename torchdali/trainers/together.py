@@ -6,7 +6,7 @@ one, or build a torch loader of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,9 +86,8 @@ class Together:
         """
         if self.refusal:
             raise TypeError(self.refusal)
-        samples = list(samples)
-        if not samples:
-            raise TypeError("collate_fn makes a batch of a list of samples, got an empty one")
+        if not isinstance(samples, Iterable) or not (samples := list(samples)):
+            raise TypeError(f"collate_fn makes a batch of a list of samples, got {samples!r:.80}")
         dataset = PythonDataset(samples, self._fields, ragged=self._ragged)
         one = {"rank": 0, "world_size": 1, "device": "cpu", "prefetch_factor": 0}
         with self._make(dataset, len(samples), **one, **self._options) as loader:

@@ -53,7 +53,7 @@ def solarized_host(image: torch.Tensor, threshold: float) -> torch.Tensor:
     """As torchvision's kernel; a threshold of bytes is a whole number, which is the same in any default dtype."""
     least = int(np.ceil(np.float32(threshold)))
     if image.dtype == torch.uint8 and 0 <= least <= 255:
-        # Whole numbers, which take a fifth of the time of a choice between two images.
+        # Whole numbers, which take a sixth of the time of a choice between two images.
         return image ^ (image >= least).view(torch.uint8).neg()
     changed: torch.Tensor = functional().solarize_image(image, threshold)
     return changed

@@ -147,7 +147,7 @@ class ToDtype(Transform):
         if self.dtype not in (None, torch.uint8, *_FLOATS):
             raise ValueError(f"dtype must be torch.uint8, float16, float32 or float64, got {self.dtype!r}")
         if self.masks is not None and self.masks not in _OF_MASKS:
-            raise ValueError(f"masks must be a dtype of integers, bools or floats, got {self.masks!r}")
+            raise ValueError(f"masks must be a dtype of numpy's integers or floats, got {self.masks!r}")
 
     @property
     def _images(self) -> torch.dtype | None:

@@ -27,7 +27,7 @@ from .messages import Compute, Done, NotStarted
 from .process import WorkerProcess
 from .processes import Processes
 from .protocol import Foreign, Packet, codec_of, default_codec, receive
-from .refused import advice_for, find_refused
+from .refused import refusal
 from .slots import Written
 from .status import IDLE, STARTING
 from .task import Result, Task
@@ -131,30 +131,7 @@ class WorkerPool:
             return sharing.dumps(self._setup, self._codec)
         except Exception as error:
             let_through(error)
-            raise TypeError(self._refusal(error)) from error
-
-    def _refusal(self, error: Exception) -> str:
-        """Say what can't be pickled, and what to write instead."""
-        job, init = self._setup.job, self._setup.init
-        kind = type(dataset_of(job)).__name__
-        others = {f"{type(job).__name__}.{name}": part for name, part in vars(job).items() if name != "dataset"}
-        roots = {kind: dataset_of(job), "worker_init_fn": init, **others}
-        found = find_refused(roots, lambda value: sharing.refuses(value, self._codec))
-        if found is None:
-            return f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
-        way, value = found
-        advice = advice_for(value, self._codec is not None)
-        if "SemLock created in a fork context" in str(error):
-            advice = (
-                "make it by torch.multiprocessing.get_context('forkserver'), or write multiprocessing_context='fork'"
-            )
-        owner = next(root for root in roots if way.startswith(root))
-        inside = (
-            f", and {way}, of the type {type(value).__module__}.{type(value).__qualname__}, is not"
-            if way != owner
-            else ", and is not"
-        )
-        return f"{owner} must be picklable to reach worker processes{inside}: {error}: {advice}"
+            raise TypeError(refusal(self._setup.job, self._setup.init, self._codec, error)) from error
 
     def _add(
         self, processes: Processes, number: int, inherited: Setup | None, data: bytes | None, fds: Sequence[int]

@@ -12,11 +12,41 @@ import torch
 
 from ..errors import let_through
 from ..generators import known_values
+from . import sharing
+from .job import Job, dataset_of
+from .protocol import Codec
 
 _MOST = 300  # values that are tried: pickling takes time
 _DEEPEST = 8
 _WHOLE = (str, bytes, int, float, type(None), np.ndarray, torch.Tensor, type)  # nothing is looked for in them
 _FUNCTIONS = (FunctionType, MethodType)
+
+
+def refusal(job: Job, init: Callable[[int], object] | None, codec: Codec | None, error: Exception) -> str:
+    """Say what of a pool's job can't be pickled, and what to write instead.
+
+    Args:
+        job, init: what workers are set up with.
+        codec: the user's pickler; None: ours.
+        error: of the pickler.
+    """
+    kind = type(dataset_of(job)).__name__
+    others = {f"{type(job).__name__}.{name}": part for name, part in vars(job).items() if name != "dataset"}
+    roots = {kind: dataset_of(job), "worker_init_fn": init, **others}
+    found = find_refused(roots, lambda value: sharing.refuses(value, codec))
+    if found is None:
+        return f"{kind} and worker_init_fn must be picklable to reach worker processes, and are not: {error}"
+    way, value = found
+    advice = advice_for(value, codec is not None)
+    if "SemLock created in a fork context" in str(error):
+        advice = "make it by torch.multiprocessing.get_context('forkserver'), or write multiprocessing_context='fork'"
+    owner = next(root for root in roots if way.startswith(root))
+    inside = (
+        f", and {way}, of the type {type(value).__module__}.{type(value).__qualname__}, is not"
+        if way != owner
+        else ", and is not"
+    )
+    return f"{owner} must be picklable to reach worker processes{inside}: {error}: {advice}"
 
 
 def find_refused(roots: Mapping[str, Any], refuses: Callable[[Any], bool]) -> tuple[str, Any] | None:
